@@ -1,0 +1,35 @@
+"""Errors a person can act on: what was found, what was wanted, what to do next."""
+
+
+class RestdError(Exception):
+    """Base of every error that is the input's or the environment's fault, never a bug of ours.
+
+    The command line prints its message as one sentence and exits with code 2.
+
+    >>> raise RestdError("items.csv has no column 'id'; name yours with --map id=COLUMN.")
+    Traceback (most recent call last):
+    restd.errors.RestdError: items.csv has no column 'id'; name yours with --map id=COLUMN.
+    """
+
+
+class DataError(RestdError):
+    """A table, file or vector that cannot be used as it is."""
+
+
+class ConfigError(RestdError):
+    """A setting with an impossible value, an unknown name, or two settings that contradict each other."""
+
+
+class ArtifactError(RestdError):
+    """An artefact that is missing, damaged, of another kind, or made from something else."""
+
+
+class CapacityError(RestdError):
+    """More items than the requested levels and codes can address."""
+
+
+class MissingExtraError(RestdError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}': install it with pip install 'restd-retrieval[{extra}]'.")
