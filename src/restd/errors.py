@@ -32,4 +32,6 @@ class MissingExtraError(RestdError):
     """An optional dependency is needed and not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}': install it with pip install 'restd-retrieval[{extra}]'.")
+        super().__init__(
+            f"{purpose} needs the package '{package}': install it with pip install 'restd-retrieval[{extra}]'."
+        )

@@ -1,1 +1,24 @@
-"""Room."""
+"""Items, judgments and histories: read from tables, generated, or taken from public sets."""
+
+from restd.data.catalog import Catalog
+from restd.data.check import DataCheck, check_data
+from restd.data.dataset import Written, open_dataset, write_dataset
+from restd.data.histories import read_histories
+from restd.data.judgments import read_judgments, refuse_unknown_items
+from restd.data.schema import GRADES, SPLITS
+from restd.data.source import Source
+
+__all__ = [
+    "GRADES",
+    "SPLITS",
+    "Catalog",
+    "DataCheck",
+    "Source",
+    "Written",
+    "check_data",
+    "open_dataset",
+    "read_histories",
+    "read_judgments",
+    "refuse_unknown_items",
+    "write_dataset",
+]

@@ -1,0 +1,141 @@
+"""The catalogue: items with an id, a title, any text, and perhaps a category path."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from restd._arrow import pc
+from restd.artifacts import hash_file, hash_json
+from restd.data.dataset import find_table
+from restd.data.readers import column_names, first_row, read_batches, resolve_columns
+from restd.data.schema import CATEGORY
+from restd.errors import DataError
+
+_FIELD_SEPARATOR = ". "
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A table of items on disk, read in batches so that it may be larger than memory.
+
+    Args:
+        path: CSV, TSV, JSON lines or Parquet, or a data set folder written by `restd data`.
+        columns: canonical name to the file's name, for example `{"id": "asin"}`.
+        text: columns whose text is encoded, in this order; by default the title and then every other text column.
+        category_separator: what parts a category path that is written as one string.
+    """
+
+    path: Path
+    columns: Mapping[str, str] = field(default_factory=dict)
+    text: tuple[str, ...] = ()
+    category_separator: str = " > "
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", find_table(Path(self.path), "items"))
+
+    def batches(self, rows: int = 8192) -> Iterator[pa.RecordBatch]:
+        """Yield canonical batches: `id`, `title`, `category`, then every other column as it is."""
+        mapping = self._mapping()
+        row = first_row(self.path)
+        for batch in read_batches(self.path, rows=rows):
+            yield self._canonical(batch, mapping, row)
+            row += batch.num_rows
+
+    def texts(self, batch: pa.RecordBatch) -> pa.StringArray:
+        """Return the text to encode for each item of a canonical batch; empty where an item has none."""
+        parts = [_text_of(batch.column(name)) for name in self.text_columns(batch)]
+        blank = pa.scalar(None, pa.string())
+        filled = [pc.if_else(pc.equal(part, ""), blank, part) for part in parts]
+        joined = pc.binary_join_element_wise(*filled, _FIELD_SEPARATOR, null_handling="skip")
+        return pc.fill_null(joined, "")
+
+    def ids(self) -> pa.StringArray:
+        """Return every id in file order; a duplicate or an empty one is an error that names its row."""
+        column = self._mapping()["id"]
+        stream = read_batches(self.path, rows=1 << 16, columns=[column])
+        chunks = [pc.cast(batch.column(0), pa.string()) for batch in stream]
+        ids = pa.chunked_array(chunks, pa.string()).combine_chunks()
+        if len(ids) == 0:
+            raise DataError(f"{self.path} holds no items; wanted a header and at least one row.")
+        _refuse_bad_ids(ids, path=self.path, column=column)
+        return ids
+
+    def identity(self) -> str:
+        """Hash of the file's bytes and of how they are read: equal hashes mean equal items."""
+        reading = {"columns": dict(self.columns), "text": list(self.text), "separator": self.category_separator}
+        return hash_json({"file": hash_file(self.path), **reading})
+
+    def _mapping(self) -> dict[str, str]:
+        available = column_names(self.path)
+        found = resolve_columns(
+            available, self.columns, required=("id",), optional=("title", "category"), path=self.path
+        )
+        for name in self.text:
+            if name not in available and name not in found:
+                raise DataError(
+                    f"{self.path} has no column {name!r} to take text from; it has: {', '.join(available)}."
+                )
+        return found
+
+    def _canonical(self, batch: pa.RecordBatch, mapping: Mapping[str, str], row: int) -> pa.RecordBatch:
+        size = batch.num_rows
+        ids = pc.cast(batch.column(mapping["id"]), pa.string())
+        if ids.null_count:
+            missing = int(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))[0])
+            raise DataError(f"{self.path}: row {row + missing}, column {mapping['id']!r}: an item needs an id.")
+        title = batch.column(mapping["title"]) if "title" in mapping else pa.repeat(pa.scalar(""), size)
+        if "category" in mapping:
+            category = _category_paths(batch.column(mapping["category"]), self.category_separator)
+        else:
+            category = pa.array([[]] * size, CATEGORY)
+        others = [name for name in batch.schema.names if name not in mapping.values()]
+        return pa.RecordBatch.from_arrays(
+            [ids, _text_of(title), category, *(batch.column(name) for name in others)],
+            names=["id", "title", "category", *others],
+        )
+
+    def text_columns(self, batch: pa.RecordBatch) -> list[str]:
+        """Return the columns whose text is encoded, in order."""
+        if self.text:
+            user_to_canonical = {column: name for name, column in self.columns.items()}
+            return [user_to_canonical.get(name, name) for name in self.text]
+        rest = [field.name for field in batch.schema if _is_text(field.type) and field.name not in ("id", "title")]
+        return ["title", *rest]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _text_of(values: pa.Array) -> pa.StringArray:
+    """Any column as trimmed text: lists are joined by spaces, nulls are empty."""
+    if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+        values = pc.binary_join(pc.cast(values, pa.list_(pa.string())), " ")
+    return pc.fill_null(pc.utf8_trim_whitespace(pc.cast(values, pa.string())), "")
+
+
+def _category_paths(values: pa.Array, separator: str) -> pa.ListArray:
+    if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+        return pc.cast(values, CATEGORY)
+    texts = pc.fill_null(pc.cast(values, pa.string()), "").to_pylist()
+    paths = [[part.strip() for part in text.split(separator) if part.strip()] for text in texts]
+    return pa.array(paths, CATEGORY)
+
+
+def _refuse_bad_ids(ids: pa.StringArray, *, path: Path, column: str) -> None:
+    start = first_row(path)
+    blank = pc.or_kleene(ids.is_null(), pc.equal(pc.utf8_trim_whitespace(ids), "")).to_numpy(zero_copy_only=False)
+    if blank.any():
+        raise DataError(f"{path}: row {start + int(blank.argmax())}, column {column!r}: an item needs an id.")
+    codes = pc.dictionary_encode(ids).indices.to_numpy()
+    seen_before = codes <= np.maximum.accumulate(np.concatenate([[-1], codes[:-1]]))
+    if seen_before.any():  # a first appearance always gets a new, larger code
+        again = int(seen_before.argmax())
+        first = int(np.flatnonzero(codes == codes[again])[0])
+        raise DataError(
+            f"{path}: row {start + again}, column {column!r}: id {ids[again].as_py()!r} was given already in row "
+            f"{start + first}; ids must be unique ({int(seen_before.sum()):,} rows repeat one)."
+        )

@@ -1,0 +1,190 @@
+"""What is in a data set and what is wrong with it, before anyone spends an hour on it."""
+
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from restd._arrow import pc
+from restd.data.catalog import Catalog
+from restd.data.dataset import optional_table
+from restd.data.judgments import read_judgments, refuse_unknown_items
+from restd.data.schema import SPLITS
+
+_BINS = (0, 1, 2, 3, 5, 9, 17, 33, 65, 129)
+"""Lower ends of the histogram's bins: 0, 1, 2, 3-4, 5-8, 9-16, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogCheck:
+    """Counts over the items."""
+
+    items: int
+    empty_titles: int
+    without_text: int
+    repeated_texts: int
+    """Items whose whole text another item has too: nothing can tell them apart."""
+    categories: int
+    """Distinct category paths."""
+    depth: int
+    without_category: int
+    text_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCheck:
+    """Counts over the judgments of one split."""
+
+    queries: int
+    judgments: int
+    positives: int
+    without_positives: int
+    median_positives: float
+    histogram: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgmentsCheck:
+    """Counts over all judgments, and what leaks between splits."""
+
+    splits: dict[str, SplitCheck]
+    repeated_pairs: int
+    contradicting_pairs: int
+    """Pairs of query and item that occur with more than one grade."""
+    queries_in_two_splits: int
+    held_out_positives_unseen: float
+    """Share of the positive items of valid and test that no training query names."""
+    items_with_training_query: float
+
+
+@dataclass(frozen=True, slots=True)
+class DataCheck:
+    """Everything `restd data check` tells."""
+
+    catalog: CatalogCheck
+    judgments: JudgmentsCheck | None
+    warnings: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def check_data(folder: Path, *, catalog: Catalog | None = None) -> DataCheck:
+    """Check a data set folder: ids, texts, grades, splits; what is fatal raises, what is doubtful is counted."""
+    catalog = catalog or Catalog(folder)
+    ids = catalog.ids()
+    items = _check_catalog(catalog)
+    judgments = None
+    path = optional_table(folder, "judgments") if folder.is_dir() else None
+    if path is not None:
+        table = read_judgments(path)
+        refuse_unknown_items(table, ids, path=path)
+        judgments = check_judgments(table, items=len(ids))
+    return DataCheck(items, judgments, tuple(_warnings(items, judgments)))
+
+
+def _check_catalog(catalog: Catalog) -> CatalogCheck:
+    count = empty_titles = without_text = depth = without_category = 0
+    digests: list[np.ndarray] = []
+    paths: set[tuple[str, ...]] = set()
+    text_columns: tuple[str, ...] = ()
+    for batch in catalog.batches(1 << 14):
+        text_columns = text_columns or tuple(catalog.text_columns(batch))
+        texts = catalog.texts(batch)
+        count += batch.num_rows
+        empty_titles += pc.sum(pc.equal(batch.column("title"), "")).as_py()
+        without_text += pc.sum(pc.equal(texts, "")).as_py()
+        # eight bytes an item stand for its text: a whole catalogue's texts need not fit in memory
+        digests.append(np.fromiter((hash(text) for text in texts.to_pylist() if text), np.int64))
+        lengths = pc.list_value_length(batch.column("category")).to_numpy(zero_copy_only=False)
+        without_category += int((lengths == 0).sum())
+        depth = max(depth, int(lengths.max(initial=0)))
+        paths.update({tuple(path) for path in batch.column("category").to_pylist() if path})
+    seen = np.concatenate(digests)
+    return CatalogCheck(
+        items=count,
+        empty_titles=empty_titles,
+        without_text=without_text,
+        repeated_texts=len(seen) - len(np.unique(seen)),
+        categories=len(paths),
+        depth=depth,
+        without_category=without_category,
+        text_columns=text_columns,
+    )
+
+
+def check_judgments(table: pa.Table, *, items: int) -> JudgmentsCheck:
+    """Count queries, positives, repeats and leaks of a canonical table of judgments."""
+    codes = {name: _codes(table[name]) for name in ("query", "item")}
+    pair = codes["query"].astype(np.int64) * (int(codes["item"].max()) + 1) + codes["item"]
+    graded = np.unique(np.stack([pair, (table["grade"].to_numpy() * 1024).astype(np.int64)]), axis=1)
+    positive = table["grade"].to_numpy() > 0
+    split = _codes(table["split"], SPLITS)
+    query_splits = np.unique(np.stack([codes["query"], split]), axis=1)[0]
+    trained = np.unique(codes["item"][positive & (split == 0)])
+    held_out = np.unique(codes["item"][positive & (split != 0)])
+    distinct = len(np.unique(pair))
+    return JudgmentsCheck(
+        splits={
+            name: _check_split(codes["query"][rows], pair[rows], positive[rows])
+            for number, name in enumerate(SPLITS)
+            if (rows := split == number).any()
+        },
+        repeated_pairs=len(pair) - distinct,
+        contradicting_pairs=graded.shape[1] - distinct,
+        queries_in_two_splits=len(query_splits) - len(np.unique(query_splits)),
+        held_out_positives_unseen=float(1 - np.isin(held_out, trained).mean()) if len(held_out) else 0.0,
+        items_with_training_query=len(trained) / items,
+    )
+
+
+def _codes(column: pa.ChunkedArray, values: tuple[str, ...] | None = None) -> np.ndarray:
+    if values is not None:
+        return pc.index_in(column, value_set=pa.array(values)).to_numpy()
+    return pc.dictionary_encode(column).unify_dictionaries().combine_chunks().indices.to_numpy()
+
+
+def _check_split(query: np.ndarray, pair: np.ndarray, positive: np.ndarray) -> SplitCheck:
+    queries = np.unique(query)
+    _, first = np.unique(pair[positive], return_index=True)
+    counts = np.bincount(np.searchsorted(queries, query[positive][first]), minlength=len(queries))
+    bins = np.histogram(counts, bins=[*_BINS, np.inf])[0]
+    return SplitCheck(
+        queries=len(queries),
+        judgments=len(query),
+        positives=int(counts.sum()),
+        without_positives=int((counts == 0).sum()),
+        median_positives=float(np.median(counts)),
+        histogram={label: int(value) for label, value in zip(_bin_labels(), bins, strict=True)},
+    )
+
+
+def _bin_labels() -> list[str]:
+    labels = []
+    for low, high in pairwise(_BINS):
+        labels.append(str(low) if high == low + 1 else f"{low}-{high - 1}")
+    return [*labels, f"{_BINS[-1]}+"]
+
+
+def _warnings(items: CatalogCheck, judgments: JudgmentsCheck | None) -> list[str]:
+    found = []
+    if items.without_text:
+        found.append(f"{items.without_text:,} items have no text at all: their codes will be arbitrary.")
+    if items.repeated_texts:
+        found.append(f"{items.repeated_texts:,} items repeat another item's text: only their ids differ.")
+    if judgments is None:
+        return found
+    if judgments.queries_in_two_splits:
+        found.append(
+            f"{judgments.queries_in_two_splits:,} queries occur in more than one split: held-out results would flatter."
+        )
+    if judgments.contradicting_pairs:
+        found.append(f"{judgments.contradicting_pairs:,} pairs of query and item have more than one grade.")
+    for name, split in judgments.splits.items():
+        if split.without_positives:
+            found.append(f"{split.without_positives:,} {name} queries have no positive item and cannot be evaluated.")
+    return found

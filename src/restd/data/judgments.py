@@ -1,0 +1,121 @@
+"""Judgments: which items answer which query, how well, and in which split."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from restd._arrow import pc
+from restd.data.dataset import find_table
+from restd.data.readers import (
+    column_names,
+    first_row,
+    read_batches,
+    required_text,
+    resolve_columns,
+    text_column,
+)
+from restd.data.schema import SPLITS, parse_grade
+from restd.errors import DataError
+
+_OPTIONAL = ("query_id", "grade", "split")
+_HELD_OUT = {"valid": 0.1, "test": 0.1}
+
+
+def read_judgments(path: Path, *, columns: Mapping[str, str] | None = None) -> pa.Table:
+    """Read judgments into the canonical columns `query_id, query, item, grade, split` (and any others, as they are).
+
+    Without a grade column every row is a positive of grade 1; without a query id the query's text is its identity;
+    without a split, queries are parted 80/10/10 by a hash of their text, so that the same query always falls alike.
+    """
+    path = find_table(Path(path), "judgments")
+    found = resolve_columns(
+        column_names(path), columns or {}, required=("query", "item"), optional=_OPTIONAL, path=path
+    )
+    batches = list(read_batches(path, rows=1 << 16))
+    if not batches:
+        raise DataError(f"{path} holds no judgments; wanted one query and item a row.")
+    raw = pa.Table.from_batches(batches)
+    query, item = (required_text(raw, found[name], path=path) for name in ("query", "item"))
+    canonical = {
+        "query_id": text_column(raw, found["query_id"]) if "query_id" in found else _ids_of(query),
+        "query": query,
+        "item": item,
+        "grade": _grades(raw, found.get("grade"), path),
+        "split": _splits(raw, found["split"], path) if "split" in found else split_of_queries(query),
+    }
+    others = {name: raw[name] for name in raw.column_names if name not in found.values()}
+    return pa.table({**canonical, **others})
+
+
+def split_of_queries(queries: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Part queries into train, valid and test by a hash of their text: stable across files, orders and machines.
+
+    >>> split_of_queries(pa.array(["red kettle", "red kettle", "blue mug"])).to_pylist()
+    ['train', 'train', 'valid']
+    """
+    encoded = pc.dictionary_encode(queries)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    draws = [_uniform(text) for text in encoded.dictionary.to_pylist()]
+    bounds = np.cumsum([*_HELD_OUT.values()])
+    names = [[*_HELD_OUT, "train"][int(np.searchsorted(bounds, draw, side="right"))] for draw in draws]
+    return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _uniform(text: str) -> float:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2.0**64
+
+
+def refuse_unknown_items(judgments: pa.Table, ids: pa.Array, *, path: Path) -> None:
+    """Every judged item must be in the catalogue."""
+    unknown = pc.invert(pc.is_in(judgments["item"], value_set=ids)).to_numpy()
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise DataError(
+            f"{path}: row {row + first_row(path)}, column 'item': {judgments['item'][row].as_py()!r} is not in the "
+            f"catalogue ({int(unknown.sum()):,} judgments name unknown items); add the items or drop the rows."
+        )
+
+
+def _ids_of(queries: pa.ChunkedArray) -> pa.Array:
+    indices = pc.dictionary_encode(queries).unify_dictionaries().combine_chunks().indices
+    return pc.binary_join_element_wise("q", pc.cast(indices, pa.string()), "")
+
+
+def _grades(table: pa.Table, column: str | None, path: Path) -> pa.Array | pa.ChunkedArray:
+    if column is None:
+        return pa.array(np.ones(len(table), np.float32))
+    values = table[column]
+    encoded = pc.dictionary_encode(text_column(table, column)).unify_dictionaries().combine_chunks()
+    grades = []
+    for code, text in enumerate(encoded.dictionary.to_pylist()):
+        row = int(np.flatnonzero(encoded.indices.to_numpy() == code)[0])
+        grades.append(parse_grade(text, where=f"{path}: row {first_row(path) + row}, column {column!r}"))
+        if len(grades) > 1000:  # a column of real numbers, not of labels
+            return _numeric_grades(values, column, path)
+    return pa.array(grades, pa.float32()).take(encoded.indices)
+
+
+def _numeric_grades(values: pa.ChunkedArray, column: str, path: Path) -> pa.ChunkedArray:
+    try:
+        numbers = pc.cast(values, pa.float32())
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: column {column!r} holds a grade that is no number: {error}.") from error
+    if not pc.all(pc.and_(pc.is_finite(numbers), pc.greater_equal(numbers, 0.0))).as_py():
+        raise DataError(f"{path}: column {column!r} holds a negative or infinite grade; wanted numbers of at least 0.")
+    return numbers
+
+
+def _splits(table: pa.Table, column: str, path: Path) -> pa.ChunkedArray:
+    values = text_column(table, column)
+    unknown = pc.invert(pc.is_in(values, value_set=pa.array(SPLITS))).to_numpy()
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise DataError(
+            f"{path}: row {first_row(path) + row}, column {column!r}: split {values[row].as_py()!r} is not one of "
+            f"{', '.join(SPLITS)}."
+        )
+    return values

@@ -1,0 +1,207 @@
+"""Streams of record batches from CSV, TSV, JSON lines and Parquet, with errors that name row and column."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from restd._arrow import pc
+from restd.errors import DataError
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES = (".jsonl", ".ndjson")
+_COMPRESSION = (".gz", ".zst", ".bz2")
+_BLOCK_BYTES = 1 << 23
+
+
+def table_format(path: Path) -> str:
+    """Suffix that decides how a file is read, compression aside.
+
+    >>> table_format(Path("items.csv.gz"))
+    '.csv'
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSION:
+        suffixes.pop()
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix not in (*_DELIMITERS, *_JSON_LINES, ".parquet"):
+        raise DataError(f"{path} has an unknown format; wanted .csv, .tsv, .jsonl (each also .gz) or .parquet.")
+    return suffix
+
+
+def first_row(path: Path) -> int:
+    """Return the number a person would give the first record: a header line is row 1."""
+    return 2 if table_format(path) in _DELIMITERS else 1
+
+
+def read_batches(path: Path, *, rows: int = 8192, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield a file's records in order, at most `rows` at a time, without ever holding the whole file.
+
+    CSV and TSV columns all come as strings; the header gives the names. Only `columns` are kept when given.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} does not exist, or is not a file; check the path.")
+    kind = table_format(path)
+    try:
+        if kind in _DELIMITERS:
+            stream = _delimited(path, delimiter=_DELIMITERS[kind], columns=columns)
+        elif kind == ".parquet":
+            stream = _parquet(path, rows=rows, columns=columns)
+        else:
+            stream = _json_lines(path, rows=rows, columns=columns)
+        for batch in stream:
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+    except pa.ArrowException as error:
+        raise DataError(_explain(path, str(error))) from error
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of a file's columns; for JSON lines those of its first record."""
+    kind = table_format(path)
+    if not path.is_file():
+        raise DataError(f"{path} does not exist, or is not a file; check the path.")
+    try:
+        if kind in _DELIMITERS:
+            return _header(path, delimiter=_DELIMITERS[kind])
+        if kind == ".parquet":
+            return pq.read_schema(path).names
+    except pa.ArrowException as error:
+        raise DataError(_explain(path, str(error))) from error
+    first = next(_json_lines(path, rows=1, columns=None), None)
+    return [] if first is None else first.schema.names
+
+
+def _header(path: Path, *, delimiter: str) -> list[str]:
+    with pa.input_stream(path, compression="detect") as stream:
+        head = stream.read(1 << 16)
+    if not head.strip():
+        raise DataError(f"{path} is empty; wanted a header line and one record a line.")
+    line = head.split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf")
+    parse = pa_csv.ParseOptions(delimiter=delimiter)
+    return pa_csv.read_csv(pa.py_buffer(line + b"\n"), parse_options=parse).schema.names
+
+
+def _delimited(path: Path, *, delimiter: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    names = _header(path, delimiter=delimiter)
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise DataError(
+            f"{path}: the header names column {sorted(repeated)[0]!r} twice; every column needs its own name."
+        )
+    yield from pa_csv.open_csv(
+        pa.input_stream(path, compression="detect"),
+        read_options=pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types={name: pa.string() for name in names},
+            include_columns=columns,
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _parquet(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as stream:
+        yield from stream.iter_batches(batch_size=rows, columns=columns)
+
+
+def _json_lines(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    with pa.input_stream(path, compression="detect") as raw:
+        records = _parsed_lines(path, raw)
+        names: list[str] | None = None
+        while chunk := list(islice(records, rows)):
+            names = names or columns or list(chunk[0][1])
+            arrays = {name: _json_column(path, name, chunk) for name in names}
+            yield pa.RecordBatch.from_pydict(arrays)
+
+
+def _parsed_lines(path: Path, raw: pa.NativeFile) -> Iterator[tuple[int, dict[str, object]]]:
+    for number, line in enumerate(raw, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: row {number} is not UTF-8 (byte {error.start}); save the file as UTF-8."
+            ) from error
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}: row {number} is not JSON ({error.msg}); wanted one object a line.") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path}: row {number} is not an object; wanted one JSON object a line.")
+        yield number, record
+
+
+def _json_column(path: Path, name: str, chunk: list[tuple[int, dict[str, object]]]) -> pa.Array:
+    values = [record.get(name) for _, record in chunk]
+    try:
+        return pa.array(values)
+    except pa.ArrowException:
+        texts = [None if value is None else str(value) for value in values]  # mixed types: text serves all of them
+        return pa.array(texts, pa.string())
+
+
+def _explain(path: Path, message: str) -> str:
+    """Turn Arrow's message into a sentence of ours that says where."""
+    bad_bytes = re.search(r"In CSV column #(\d+): Row #(\d+):.*invalid UTF8", message)
+    if bad_bytes:
+        names = column_names(path)
+        column = names[int(bad_bytes[1])]
+        return f"{path}: row {bad_bytes[2]}, column {column!r}: the bytes are not UTF-8; save the file as UTF-8."
+    width = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
+    if width:
+        row = f"row {width[1]}" if width[1] else "a row"
+        return f"{path}: {row} has {width[3]} columns, the header {width[2]}; quote values that hold the separator."
+    return f"{path} could not be read: {message.splitlines()[0]}."
+
+
+def resolve_columns(
+    available: list[str],
+    mapping: Mapping[str, str],
+    *,
+    required: tuple[str, ...],
+    optional: tuple[str, ...],
+    path: Path,
+) -> dict[str, str]:
+    """Match canonical names to a file's columns: as mapped, else under the canonical name itself.
+
+    >>> resolve_columns(["asin", "title"], {"id": "asin"}, required=("id",), optional=("title",), path=Path("x.csv"))
+    {'id': 'asin', 'title': 'title'}
+    """
+    known = (*required, *optional)
+    for canonical, column in mapping.items():
+        if canonical not in known:
+            raise DataError(f"--map {canonical}={column}: {canonical!r} is not one of {', '.join(known)}.")
+        if column not in available:
+            raise DataError(
+                f"{path} has no column {column!r} (mapped to {canonical!r}); it has: {', '.join(available)}."
+            )
+    found = {name: mapping.get(name, name) for name in known if mapping.get(name, name) in available}
+    for name in required:
+        if name not in found:
+            raise DataError(
+                f"{path} has no column {name!r}; it has: {', '.join(available)}; name yours with --map {name}=COLUMN."
+            )
+    return found
+
+
+def text_column(table: pa.Table, column: str) -> pa.ChunkedArray:
+    """Return a column as trimmed text; missing values are empty."""
+    return pc.fill_null(pc.utf8_trim_whitespace(pc.cast(table[column], pa.string())), "")
+
+
+def required_text(table: pa.Table, column: str, *, path: Path) -> pa.ChunkedArray:
+    """Return a column as trimmed text; an empty value is an error that names its row."""
+    values = text_column(table, column)
+    blank = pc.equal(values, "").to_numpy()
+    if blank.any():
+        raise DataError(
+            f"{path}: row {first_row(path) + int(blank.argmax())}, column {column!r} is empty; wanted a value."
+        )
+    return values
