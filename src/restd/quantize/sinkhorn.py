@@ -9,29 +9,32 @@ from restd.quantize.codebooks import Codebooks
 
 EPSILON = 0.003
 ITERATIONS = 50
+_TINY = 1e-290
 _ROWS = 16_384
 
 
 def sinkhorn(
-    distances: Float[Tensor, "item code"], *, epsilon: float = EPSILON, iterations: int = ITERATIONS
-) -> Float[Tensor, "item code"]:
-    """Transport plan from items to codes, every code receiving the same mass; rows sum to one.
+    distances: Float[Tensor, "*group item code"], *, epsilon: float = EPSILON, iterations: int = ITERATIONS
+) -> Float[Tensor, "*group item code"]:
+    """Transport plan from items to codes, every code receiving the same mass; rows sum to one. Groups are independent.
 
-    Distances are centred and scaled to [-1, 1] first, so that `epsilon` means the same on any data. The iteration
-    works on logarithms: at epsilon 0.003 the plain form underflows.
+    Distances are scaled to a span of 2 first, so that `epsilon` means the same on any data, and the iteration runs in
+    double precision on two scaling vectors: at epsilon 0.003 single precision would underflow.
 
     >>> plan = sinkhorn(torch.tensor([[0.0, 1.0], [0.1, 1.0]]))
     >>> plan.argmax(1).tolist()
     [0, 1]
     """
-    low, high = distances.min(), distances.max()
-    span = (high - low).clamp_min(1e-12) / 2
-    log_plan = -((distances - (high + low) / 2) / span).double() / epsilon
-    mass_per_code = float(np.log(distances.shape[0] / distances.shape[1]))
+    low, high = distances.amin(dim=(-2, -1), keepdim=True), distances.amax(dim=(-2, -1), keepdim=True)
+    scaled = (distances - distances.amin(dim=-1, keepdim=True)).double() / ((high - low).double().clamp_min(1e-12) / 2)
+    kernel = (-scaled / epsilon).exp()
+    mass_per_code = distances.shape[-2] / distances.shape[-1]
+    per_item = torch.ones_like(kernel[..., :1])
+    per_code = torch.ones_like(kernel[..., :1, :])
     for _ in range(iterations):
-        log_plan = log_plan - torch.logsumexp(log_plan, dim=0, keepdim=True) + mass_per_code
-        log_plan = log_plan - torch.logsumexp(log_plan, dim=1, keepdim=True)
-    return log_plan.exp().to(distances.dtype)
+        per_code = mass_per_code / (kernel.mT @ per_item).mT.clamp_min(_TINY)
+        per_item = 1.0 / (kernel @ per_code.mT).clamp_min(_TINY)
+    return (per_item * kernel * per_code).to(distances.dtype)
 
 
 def balanced_level(

@@ -1,0 +1,203 @@
+"""`SidIndex`: every item's Semantic ID, with all that training and search need of the quantiser."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Float, Float16, Int16
+
+from restd.artifacts import create, open_artifact
+from restd.artifacts.manifest import MANIFEST
+from restd.errors import ArtifactError, ConfigError, DataError
+from restd.index.growth import Drift, measure_drift
+from restd.index.policies import Problem, policy_named
+from restd.index.table import SidTable
+from restd.index.trie import Trie
+from restd.quantize import Codebooks, Quantizer, assign, quantizer_from_state, trajectory
+
+KIND = "sid-index"
+SCHEMA = 1
+FOLDER = "index"
+"""Where `restd index --out DIR` puts the index itself, beside the stages it was made from."""
+
+
+@dataclass(frozen=True, eq=False)
+class SidIndex:
+    """An index of Semantic IDs.
+
+    Args:
+        table: item ids and stored SIDs.
+        raw: codes as first assigned, before collisions were resolved.
+        latents: what was quantised; None for imported SIDs without geometry.
+        codebooks: codewords; None likewise. A level of the table beyond them is a disambiguation code.
+        quantizer: maps embeddings to latents, so that items can be added; None for imported indexes.
+        policy: how collisions were resolved, and how those of added items will be.
+        origin: what the index was made from (encoder, configuration), for the record and for stages that come later.
+    """
+
+    table: SidTable
+    raw: Int16[np.ndarray, "item rq_level"]
+    latents: Float16[np.ndarray, "item dim"] | None
+    codebooks: Codebooks | None
+    quantizer: Quantizer | None
+    policy: str
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def sids(self) -> Int16[np.ndarray, "item level"]:
+        """Stored SIDs, row for row."""
+        return self.table.sids
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Codes of each stored level."""
+        return self.table.sizes
+
+    @property
+    def edited(self) -> Bool[np.ndarray, "item rq_level"]:
+        """Where the stored code is not the raw one."""
+        return self.sids[:, : self.raw.shape[1]] != self.raw
+
+    @cached_property
+    def trie(self) -> Trie:
+        """Trie of the stored SIDs; built when first wanted."""
+        return Trie.of(self.sids, self.sizes)
+
+    def geometry(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
+        """Latents and codebooks; an error where the index has none."""
+        if self.latents is None or self.codebooks is None:
+            raise ConfigError(
+                "This index was imported without latents or codebooks, so it has no residuals; "
+                "import it again with --codebooks and --latents, or build one with restd index."
+            )
+        return self.latents, self.codebooks
+
+    def trajectory(self, rows: Iterable[int] | np.ndarray) -> Float[np.ndarray, "row step dim"]:
+        """Residuals r_0 .. r_L of items along their stored SIDs."""
+        latents, codebooks = self.geometry()
+        chosen = np.asarray(rows)
+        return trajectory(latents[chosen], self.sids[chosen], codebooks)
+
+    def layout(self) -> dict[str, Any]:
+        """What a trained model is bound to: codebooks and level sizes, whatever the items."""
+        return {
+            "sizes": list(self.sizes),
+            "codebooks": None if self.codebooks is None else self.codebooks.fingerprint(),
+        }
+
+    def add(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> tuple[Self, Drift]:
+        """Give new items Semantic IDs with the codebooks as they are; items already there keep theirs.
+
+        Returns a new index, and how the new items compare with the old.
+        """
+        if self.quantizer is None:
+            raise ConfigError(
+                "This index was imported without a quantiser, so it cannot take new items; build one instead."
+            )
+        latents, codebooks = self.geometry()
+        _refuse_known(self.table, ids)
+        self._check_vectors(ids, vectors)
+        fresh = self.quantizer.latents(vectors)
+        codes = assign(fresh, codebooks)
+        taken = None if self.policy == "none" else self.sids
+        found = policy_named(self.policy)(Problem(fresh, codes, codebooks, taken=taken, sizes=self.sizes))
+        table = SidTable(
+            pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
+            np.concatenate([self.sids, found.sids]),
+            self.sizes,
+        )
+        raw, latents = np.concatenate([self.raw, codes]), np.concatenate([latents, fresh])
+        edited = float(found.edited.any(axis=1).mean()) if len(ids) else 0.0
+        drift = measure_drift(latents, raw, codebooks, before=len(self), edited=edited)
+        return replace(self, table=table, raw=raw, latents=latents), drift
+
+    def remove(self, ids: Iterable[str]) -> Self:
+        """Return an index without these items; the others keep their SIDs and their order."""
+        keep = np.ones(len(self), bool)
+        keep[self.table.rows(ids)] = False
+        if not keep.any():
+            raise ConfigError("Removing these items would leave the index empty; remove the folder instead.")
+        table = SidTable(self.table.ids.filter(pa.array(keep)), self.sids[keep], self.sizes)
+        latents = None if self.latents is None else self.latents[keep]
+        return replace(self, table=table, raw=self.raw[keep], latents=latents)
+
+    def _check_vectors(self, ids: Sequence[str], vectors: np.ndarray) -> None:
+        latents, _ = self.geometry()
+        assert self.quantizer is not None
+        wanted = self.quantizer.reconstruct(latents[:1]).shape[1]
+        if vectors.ndim != 2 or vectors.shape != (len(ids), wanted):
+            raise DataError(
+                f"Vectors of shape {vectors.shape} came for {len(ids):,} new items; wanted ({len(ids)}, {wanted})."
+            )
+        bad = ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            raise DataError(
+                f"The vector of item {ids[int(bad.argmax())]!r} holds NaN or infinity; finite numbers are wanted."
+            )
+
+    def save(self, folder: Path, *, parents: Mapping[str, str] | None = None) -> None:
+        """Write the index as an artefact; it needs nothing else to be used."""
+        settings = {
+            "layout": self.layout(),
+            "policy": self.policy,
+            "origin": dict(self.origin),
+            "quantizer": None if self.quantizer is None else dict(self.quantizer.settings),
+        }
+        items = pa.table({"id": self.table.ids, "sid": _as_lists(self.sids), "raw": _as_lists(self.raw)})
+        with create(folder, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
+            writer.table("items", items.to_batches(), schema=items.schema)
+            if self.latents is not None:
+                writer.tensors("latents", {"latents": self.latents})
+            if self.codebooks is not None:
+                learned = {} if self.quantizer is None else self.quantizer.tensors()
+                prefixed = {f"quantizer.{name}": value for name, value in learned.items()}
+                writer.tensors("codebooks", {"codebooks": self.codebooks.values, **prefixed})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Open an index: its own folder, or the one `restd index --out` made."""
+        folder = Path(folder)
+        if not (folder / MANIFEST).is_file() and (folder / FOLDER / MANIFEST).is_file():
+            folder = folder / FOLDER
+        artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
+        settings, files = artifact.manifest.settings, artifact.manifest.files
+        items = artifact.table("items")
+        table = SidTable(items["id"].combine_chunks(), _as_codes(items["sid"]), tuple(settings["layout"]["sizes"]))
+        raw = _as_codes(items["raw"])
+        latents = artifact.tensors("latents")["latents"] if "latents.safetensors" in files else None
+        codebooks = quantizer = None
+        if "codebooks.safetensors" in files:
+            tensors = artifact.tensors("codebooks")
+            codebooks = Codebooks(tensors.pop("codebooks"), table.sizes[: raw.shape[1]])
+            if settings["quantizer"] is not None:
+                learned = {name.removeprefix("quantizer."): value for name, value in tensors.items()}
+                quantizer = quantizer_from_state(settings["quantizer"], learned, codebooks)
+            if codebooks.fingerprint() != settings["layout"]["codebooks"]:
+                raise ArtifactError(
+                    f"{folder}: its codebooks are not the ones its manifest names; make the index again."
+                )
+        return cls(table, raw, latents, codebooks, quantizer, settings["policy"], settings["origin"])
+
+
+def _refuse_known(table: SidTable, ids: Sequence[str]) -> None:
+    known = set(table.ids.to_pylist())
+    for item in ids:
+        if item in known:
+            raise DataError(f"Item {item!r} is in the index already, or twice among the new ones; remove it first.")
+        known.add(item)
+
+
+def _as_lists(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(codes.ravel()), codes.shape[1])
+
+
+def _as_codes(column: pa.ChunkedArray) -> Int16[np.ndarray, "item level"]:
+    lists = column.combine_chunks()
+    return lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
