@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +41,18 @@ class Writer:
         contiguous = {key: np.ascontiguousarray(value) for key, value in values.items()}
         save_file(contiguous, self.folder / f"{name}.safetensors")
 
-    def table(self, name: str, batches: pa.Table | Iterable[pa.RecordBatch], *, schema: pa.Schema | None = None) -> int:
-        """Write `name.parquet` from a table or a stream of batches; returns the number of rows."""
-        stream = iter(batches.to_batches() if isinstance(batches, pa.Table) else batches)
+    def table(self, name: str, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema | None = None) -> int:
+        """Write `name.parquet` from a stream of batches (of a known schema, should it be empty); returns the rows."""
+        stream = iter(batches)
         first = next(stream, None)
-        if schema is None:
-            if isinstance(batches, pa.Table):
-                schema = batches.schema
-            elif first is None:
-                raise ValueError(f"{name}: an empty stream needs a schema")
-            else:
-                schema = first.schema
+        if schema is None and first is None:
+            raise ValueError(f"{name}: an empty stream needs a schema")
         rows = 0
-        with pq.ParquetWriter(self.folder / f"{name}.parquet", schema, compression="zstd") as sink:
-            batch = first
-            while batch is not None:
+        known = first.schema if first is not None else schema
+        with pq.ParquetWriter(self.folder / f"{name}.parquet", known, compression="zstd") as sink:
+            for batch in chain([first] if first is not None else [], stream):
                 sink.write_batch(batch)
                 rows += batch.num_rows
-                batch = next(stream, None)
         return rows
 
     def adopt(self, path: Path) -> None:
@@ -90,25 +85,35 @@ def create(
     remove_leftovers(target)
     building = temporary_folder(target)
     try:
-        building.mkdir(parents=True)
-        yield Writer(building)
-        entries: dict[str, FileEntry] = {}
-        for path in sorted(building.iterdir()):
-            fsync_file(path)
-            entries[path.name] = FileEntry(path.stat().st_size, hash_file(path))
-        manifest = Manifest(
-            kind=kind,
-            schema=schema,
-            settings=dict(settings),
-            parents=dict(parents or {}),
-            files=entries,
-            versions=recorded_versions(),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        (building / MANIFEST).write_bytes(manifest.to_bytes())
-        fsync_file(building / MANIFEST)
-        fsync_folder(building)
-        replace_folder(building, target)
+        with full_disk_told(target):
+            building.mkdir(parents=True)
+            yield Writer(building)
+            entries: dict[str, FileEntry] = {}
+            for path in sorted(building.iterdir()):
+                fsync_file(path)
+                entries[path.name] = FileEntry(path.stat().st_size, hash_file(path))
+            manifest = Manifest(
+                kind=kind,
+                schema=schema,
+                settings=dict(settings),
+                parents=dict(parents or {}),
+                files=entries,
+                versions=recorded_versions(),
+                created=datetime.now(UTC).isoformat(timespec="microseconds"),
+            )
+            (building / MANIFEST).write_bytes(manifest.to_bytes())
+            fsync_file(building / MANIFEST)
+            fsync_folder(building)
+            replace_folder(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+@contextmanager
+def full_disk_told(target: Path) -> Iterator[None]:
+    """Turn the system's "no space left" into a sentence."""
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         if _is_full_disk(error):
             raise ArtifactError(
@@ -116,8 +121,6 @@ def create(
                 "Free some space, or choose another --out, and run the same command again."
             ) from error
         raise
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
 
 
 def _is_full_disk(error: Exception) -> bool:

@@ -1,1 +1,12 @@
-"""Room."""
+"""Benchmarks: ratios of two sides measured in the same run, interleaved where a run repeats."""
+
+from collections.abc import Callable
+from typing import Any
+
+from restd.bench.index import bench_index
+from restd.bench.shop import bench_shop
+from restd.bench.trie import bench_trie
+
+BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {"index": bench_index, "trie": bench_trie, "shop": bench_shop}
+
+__all__ = ["BENCHMARKS"]

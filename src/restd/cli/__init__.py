@@ -1,1 +1,5 @@
-"""Room."""
+"""The `restd` command."""
+
+from restd.cli.app import main
+
+__all__ = ["main"]

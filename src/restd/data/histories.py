@@ -41,8 +41,8 @@ def _times(values: pa.ChunkedArray, column: str, path: Path) -> np.ndarray:
             return pc.cast(converted, pa.int64(), safe=False).to_numpy().astype(np.int64)
     row = next((row for row, value in enumerate(values) if not _parses(value)), 0)  # 0: numbers and dates are mixed
     raise DataError(
-        f"{path}: row {first_row(path) + row}, column {column!r}: {values[row].as_py()!r} is neither a number nor a date "
-        "and time such as 2026-11-16T08:00:00."
+        f"{path}: row {first_row(path) + row}, column {column!r}: {values[row].as_py()!r} is neither a number nor a "
+        "date and time such as 2026-11-16T08:00:00."
     )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from safetensors.numpy import load_file, save_file
 
 from restd.artifacts import Artifact, create, hash_file, open_artifact
+from restd.artifacts.store import full_disk_told
 from restd.artifacts.swap import fsync_file
 from restd.data import Catalog
 from restd.data.readers import column_names, read_batches
@@ -215,9 +216,10 @@ def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | 
             f"{where}: vector {start + int(bad.argmax())} holds NaN or infinity; finite numbers are wanted."
         )
     unfinished = path.with_suffix(".writing")
-    save_file({"vectors": np.ascontiguousarray(vectors, np.float32)}, unfinished)
-    fsync_file(unfinished)
-    unfinished.rename(path)
+    with full_disk_told(path.parent):
+        save_file({"vectors": np.ascontiguousarray(vectors, np.float32)}, unfinished)
+        fsync_file(unfinished)
+        unfinished.rename(path)
 
 
 def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "item dim"]]:

@@ -1,1 +1,5 @@
-"""Room."""
+"""How good a ranking is."""
+
+from restd.evaluate.metrics import ndcg, recall
+
+__all__ = ["ndcg", "recall"]

@@ -1,0 +1,129 @@
+"""Fitting, assigning and repairing a million items, beside faiss's residual quantiser on the same data."""
+
+from typing import Any
+
+import faiss
+import numpy as np
+from jaxtyping import Float
+
+from restd.bench.measure import machine, peak_bytes, resident_bytes, timed
+from restd.index.keys import collision_groups, pack
+from restd.index.policies import Problem, single_substitution
+from restd.index.table import SidTable
+from restd.quantize import Codebooks, KMeansConfig, assign, fit_kmeans, last_residuals
+
+_DIM, _LEVELS, _CODES = 32, 4, 256
+_SAMPLE = 65_536
+_COLLIDING = (0.1, 0.4)
+
+
+def clustered_vectors(items: int, *, seed: int = 0) -> Float[np.ndarray, "item dim"]:
+    """Unit vectors around two thousand centres of unequal size, as a catalogue's embeddings are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(2_000, _DIM)).astype(np.float32)
+    weights = rng.pareto(1.5, len(centres)) + 0.1
+    chosen = rng.choice(len(centres), items, p=weights / weights.sum())
+    vectors = rng.standard_normal((items, _DIM), np.float32)
+    vectors *= 0.5
+    for start in range(0, items, 1 << 16):
+        vectors[start : start + (1 << 16)] += centres[chosen[start : start + (1 << 16)]]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def bench_index(items: int = 1_000_000) -> dict[str, Any]:
+    """Compare fit and assignment with faiss, then repair collisions at two rates."""
+    vectors = clustered_vectors(items)
+    input_bytes = vectors.nbytes
+    before = resident_bytes() - input_bytes
+    config = KMeansConfig(levels=_LEVELS, codes=min(_CODES, items // 4), dim=_DIM, normalize=False)
+    rng = np.random.default_rng(1)
+    sample = vectors[np.sort(rng.choice(items, min(_SAMPLE, items), replace=False))]
+
+    fit_seconds, quantizer = timed(lambda: fit_kmeans(sample, config, items=items))
+    assign_seconds, (latents, codes) = timed(lambda: _assign(vectors, quantizer))
+    ours = fit_seconds + assign_seconds
+    our_error = _error(latents, codes, quantizer.codebooks)
+    own_resolution = timed(lambda: single_substitution(Problem(latents, codes, quantizer.codebooks)))
+    own_seconds, resolved = own_resolution
+    unique = SidTable(_numbers(items), resolved.sids, resolved.sizes).unique / items
+    peak = peak_bytes() - before
+
+    repairs = {}
+    for share in _COLLIDING:
+        repairs[share] = _repair(latents, codes, quantizer.codebooks, share=share)
+    greedy = _faiss(sample, vectors, codes=config.codes, beam=1)
+    beam = _faiss(sample, vectors, codes=config.codes, beam=5)
+    return {
+        "items": items,
+        "fit_assign_ratio": ours / greedy["seconds"],
+        "mse_ratio": our_error / greedy["error"],
+        "fit_seconds": fit_seconds,
+        "assign_seconds": assign_seconds,
+        "error": our_error,
+        "faiss_greedy": greedy,
+        "faiss_beam_5": {**beam, "fit_assign_ratio": ours / beam["seconds"], "mse_ratio": our_error / beam["error"]},
+        "resolve_seconds": own_seconds,
+        "resolve_over_fit_assign": {f"{share:.0%}": repair["seconds"] / ours for share, repair in repairs.items()},
+        "colliding": {f"{share:.0%}": repair["colliding"] for share, repair in repairs.items()},
+        "unique": min(unique, *(repair["unique"] for repair in repairs.values())),
+        "peak_over_input": peak / input_bytes,
+        "machine": machine(),
+    }
+
+
+def _assign(vectors: np.ndarray, quantizer: Any) -> tuple[np.ndarray, np.ndarray]:
+    latents = np.empty(vectors.shape, np.float16)
+    for start in range(0, len(vectors), 1 << 16):
+        latents[start : start + (1 << 16)] = quantizer.latents(vectors[start : start + (1 << 16)])
+    return latents, assign(latents, quantizer.codebooks)
+
+
+def _error(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks) -> float:
+    parts = [
+        float(np.square(last_residuals(latents[rows], codes[rows], codebooks)).sum())
+        for start in range(0, len(latents), 1 << 16)
+        if (rows := slice(start, start + (1 << 16)))
+    ]
+    return sum(parts) / len(latents)
+
+
+def _numbers(items: int) -> Any:
+    import pyarrow as pa
+
+    return pa.array(np.arange(items).astype(str))
+
+
+def _faiss(sample: np.ndarray, vectors: np.ndarray, *, codes: Any, beam: int) -> dict[str, float]:
+    quantizer = faiss.ResidualQuantizer(_DIM, _LEVELS, int(np.log2(codes)))
+    quantizer.max_beam_size = beam
+    train_seconds, _ = timed(lambda: quantizer.train(sample))
+    encode_seconds, packed = timed(lambda: quantizer.compute_codes(vectors))
+    error = 0.0
+    for start in range(0, len(vectors), 1 << 16):
+        rows = slice(start, start + (1 << 16))
+        error += float(np.square(quantizer.decode(packed[rows]) - vectors[rows]).sum())
+    return {
+        "seconds": train_seconds + encode_seconds,
+        "train_seconds": train_seconds,
+        "encode_seconds": encode_seconds,
+        "error": error / len(vectors),
+    }
+
+
+def _repair(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks, *, share: float) -> dict[str, float]:
+    """Repair after making items near-copies of others until the wanted share collides."""
+    rng = np.random.default_rng(2)
+    items = len(latents)
+    rows, _ = collision_groups(pack(codes, codebooks.sizes))
+    missing = max(0.0, share - len(rows) / items)
+    copies = rng.choice(items, int(missing * items / 1.9), replace=False)  # most copies bring a new original along
+    points = latents.copy()
+    originals = rng.integers(0, items, len(copies))
+    noise = 1e-3 * rng.standard_normal((len(copies), latents.shape[1]), np.float32)
+    points[copies] = (latents[originals] + noise).astype(np.float16)
+    raw = assign(points, codebooks)
+    colliding = len(collision_groups(pack(raw, codebooks.sizes))[0]) / items
+    seconds, found = timed(lambda: single_substitution(Problem(points, raw, codebooks)))
+    unique = len(np.unique(pack(found.sids, found.sizes))) / items
+    return {"seconds": seconds, "colliding": colliding, "unique": unique}

@@ -1,0 +1,62 @@
+"""The commands, and how they end: 0 done, 2 the input's fault, 130 interrupted."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from restd._version import __version__
+from restd.cli import bench, data, index
+from restd.cli.console import fail, show, warn
+from restd.errors import RestdError
+
+app = typer.Typer(
+    help="Semantic-ID retrieval and recommendation with residual trajectory distillation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(data.app, name="data")
+app.command("index")(index.index)
+app.command("inspect")(index.inspect)
+app.command("add")(index.add)
+app.command("remove")(index.remove)
+app.command("bench")(bench.bench)
+
+
+class _Told(logging.Handler):
+    """Log records in the voice of the command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        show(f"restd {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Semantic-ID retrieval and recommendation with residual trajectory distillation."""
+    logger = logging.getLogger("restd")
+    logger.handlers = [_Told(level=logging.WARNING)]
+    logger.propagate = False
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except RestdError as error:
+        fail(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        fail("interrupted; nothing half-written was left behind.")
+        sys.exit(130)

@@ -1,0 +1,28 @@
+"""`restd bench`: measure on this machine; each benchmark prints one JSON object."""
+
+from typing import Annotated
+
+import typer
+
+from restd.cli.console import show, show_json
+from restd.errors import ConfigError
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="index, trie or shop.")],
+    items: Annotated[int | None, typer.Option(help="Items (index, shop).")] = None,
+    sids: Annotated[int | None, typer.Option(help="SIDs (trie).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Run a benchmark: ratios of both sides, measured in the same run."""
+    from restd.bench import BENCHMARKS
+
+    if name not in BENCHMARKS:
+        raise ConfigError(f"Benchmark {name!r} is unknown; wanted one of {', '.join(BENCHMARKS)}.")
+    given = {key: value for key, value in {"items": items, "sids": sids}.items() if value is not None}
+    result = BENCHMARKS[name](**given)
+    if as_json:
+        show_json(result)
+    else:
+        for key, value in result.items():
+            show(f"{key}: {value}")

