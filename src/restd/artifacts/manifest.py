@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from restd._version import __version__
 from restd.errors import ArtifactError
@@ -80,7 +80,7 @@ class Manifest:
         return (json.dumps(sealed, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @classmethod
-    def from_bytes(cls, raw: bytes, *, where: Path) -> Self:
+    def from_bytes(cls, raw: bytes, *, where: Path) -> "Manifest":
         """Parse and verify a manifest; `where` only serves the error messages."""
         try:
             body = json.loads(raw)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,7 +20,7 @@ class Bm25:
     items: int
 
     @classmethod
-    def of(cls, catalog: Catalog) -> Self:
+    def of(cls, catalog: Catalog) -> "Bm25":
         """Index a catalogue's texts: accents folded, Japanese as overlapping pairs of characters."""
         try:
             import bm25s

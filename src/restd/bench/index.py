@@ -9,11 +9,11 @@ from jaxtyping import Float
 from restd.bench.measure import machine, peak_bytes, resident_bytes, timed
 from restd.index.keys import collision_groups, pack
 from restd.index.policies import Problem, single_substitution
-from restd.index.table import SidTable
 from restd.quantize import Codebooks, KMeansConfig, assign, fit_kmeans, last_residuals
 
 _DIM, _LEVELS, _CODES = 32, 4, 256
 _SAMPLE = 65_536
+_ROWS = 65_536
 _COLLIDING = (0.1, 0.4)
 
 
@@ -21,13 +21,14 @@ def clustered_vectors(items: int, *, seed: int = 0) -> Float[np.ndarray, "item d
     """Unit vectors around two thousand centres of unequal size, as a catalogue's embeddings are."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(2_000, _DIM)).astype(np.float32)
-    weights = rng.pareto(1.5, len(centres)) + 0.1
-    chosen = rng.choice(len(centres), items, p=weights / weights.sum())
-    vectors = rng.standard_normal((items, _DIM), np.float32)
-    vectors *= 0.5
-    for start in range(0, items, 1 << 16):
-        vectors[start : start + (1 << 16)] += centres[chosen[start : start + (1 << 16)]]
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    weights = rng.lognormal(size=len(centres))
+    vectors = np.empty((items, _DIM), np.float32)
+    for start in range(0, items, _ROWS):  # in parts, so that making the input does not set the peak of memory
+        part = vectors[start : start + _ROWS]
+        rng.standard_normal(out=part, dtype=np.float32)
+        part *= 0.7
+        part += centres[rng.choice(len(centres), len(part), p=weights / weights.sum())]
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
     return vectors
 
 
@@ -44,9 +45,8 @@ def bench_index(items: int = 1_000_000) -> dict[str, Any]:
     assign_seconds, (latents, codes) = timed(lambda: _assign(vectors, quantizer))
     ours = fit_seconds + assign_seconds
     our_error = _error(latents, codes, quantizer.codebooks)
-    own_resolution = timed(lambda: single_substitution(Problem(latents, codes, quantizer.codebooks)))
-    own_seconds, resolved = own_resolution
-    unique = SidTable(_numbers(items), resolved.sids, resolved.sizes).unique / items
+    own_seconds, resolved = timed(lambda: single_substitution(Problem(latents, codes, quantizer.codebooks)))
+    unique = len(np.unique(pack(resolved.sids, resolved.sizes))) / items
     peak = peak_bytes() - before
 
     repairs = {}
@@ -74,24 +74,18 @@ def bench_index(items: int = 1_000_000) -> dict[str, Any]:
 
 def _assign(vectors: np.ndarray, quantizer: Any) -> tuple[np.ndarray, np.ndarray]:
     latents = np.empty(vectors.shape, np.float16)
-    for start in range(0, len(vectors), 1 << 16):
-        latents[start : start + (1 << 16)] = quantizer.latents(vectors[start : start + (1 << 16)])
+    for start in range(0, len(vectors), _ROWS):
+        latents[start : start + _ROWS] = quantizer.latents(vectors[start : start + _ROWS])
     return latents, assign(latents, quantizer.codebooks)
 
 
 def _error(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks) -> float:
     parts = [
         float(np.square(last_residuals(latents[rows], codes[rows], codebooks)).sum())
-        for start in range(0, len(latents), 1 << 16)
-        if (rows := slice(start, start + (1 << 16)))
+        for start in range(0, len(latents), _ROWS)
+        if (rows := slice(start, start + _ROWS))
     ]
     return sum(parts) / len(latents)
-
-
-def _numbers(items: int) -> Any:
-    import pyarrow as pa
-
-    return pa.array(np.arange(items).astype(str))
 
 
 def _faiss(sample: np.ndarray, vectors: np.ndarray, *, codes: Any, beam: int) -> dict[str, float]:
@@ -100,8 +94,8 @@ def _faiss(sample: np.ndarray, vectors: np.ndarray, *, codes: Any, beam: int) ->
     train_seconds, _ = timed(lambda: quantizer.train(sample))
     encode_seconds, packed = timed(lambda: quantizer.compute_codes(vectors))
     error = 0.0
-    for start in range(0, len(vectors), 1 << 16):
-        rows = slice(start, start + (1 << 16))
+    for start in range(0, len(vectors), _ROWS):
+        rows = slice(start, start + _ROWS)
         error += float(np.square(quantizer.decode(packed[rows]) - vectors[rows]).sum())
     return {
         "seconds": train_seconds + encode_seconds,
@@ -116,11 +110,12 @@ def _repair(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks, *, sha
     rng = np.random.default_rng(2)
     items = len(latents)
     rows, _ = collision_groups(pack(codes, codebooks.sizes))
-    missing = max(0.0, share - len(rows) / items)
-    copies = rng.choice(items, int(missing * items / 1.9), replace=False)  # most copies bring a new original along
+    already = len(rows) / items
+    missing = max(0.0, share - already) / (1 - already)  # some of those made to collide do so already
+    order = rng.permutation(items)
+    copies, originals = np.split(order[: 2 * int(missing * items / 2)], 2)  # a copy and its original collide
     points = latents.copy()
-    originals = rng.integers(0, items, len(copies))
-    noise = 1e-3 * rng.standard_normal((len(copies), latents.shape[1]), np.float32)
+    noise = 1e-4 * rng.standard_normal((len(copies), latents.shape[1]), np.float32)
     points[copies] = (latents[originals] + noise).astype(np.float16)
     raw = assign(points, codebooks)
     colliding = len(collision_groups(pack(raw, codebooks.sizes))[0]) / items

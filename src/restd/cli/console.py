@@ -14,12 +14,17 @@ _err = Console(stderr=True, highlight=False)
 
 def tell(sentence: str) -> None:
     """Say what is being done."""
-    _err.print(sentence, style="dim", markup=False)
+    _err.print(sentence, style="dim", markup=False, soft_wrap=True)
+
+
+def note(sentence: str) -> None:
+    """Say what is worth knowing of a result."""
+    _err.print(f"Note: {sentence}", markup=False, soft_wrap=True)
 
 
 def warn(sentence: str) -> None:
     """Say what deserves attention."""
-    _err.print(f"Warning: {sentence}", style="yellow", markup=False)
+    _err.print(f"Warning: {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
 def fail(sentence: str) -> None:

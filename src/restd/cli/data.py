@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restd.cli.console import show, show_json, show_table, tell, warn
+from restd.cli.console import note, show, show_json, show_table, tell, warn
 
 if TYPE_CHECKING:
     from restd.data import Source
@@ -21,8 +21,8 @@ def _write(source: "Source", out: Path, *, as_json: bool) -> None:
 
     tell(f"Writing {source.name} to {out}")
     written = write_dataset(source, out)
-    for note in written.notes:
-        warn(note)
+    for sentence in written.notes:
+        note(sentence)
     if as_json:
         show_json({"folder": str(out), "rows": written.rows, "notes": list(written.notes)})
     else:

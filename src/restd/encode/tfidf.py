@@ -1,7 +1,7 @@
 """An encoder without weights: TF-IDF over words, turned into dense vectors by a truncated SVD."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +48,7 @@ class TfidfSvdEncoder:
         return tensors, pa.table({"word": self._vocabulary})
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, np.ndarray], vocabulary: pa.Table) -> Self:
+    def from_state(cls, tensors: Mapping[str, np.ndarray], vocabulary: pa.Table) -> "TfidfSvdEncoder":
         """Restore a fitted encoder."""
         return cls(vocabulary["word"].to_pylist(), tensors["idf"], tensors["components"])
 

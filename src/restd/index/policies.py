@@ -16,8 +16,8 @@ from restd.quantize.sinkhorn import sinkhorn
 
 Codes = Int16[np.ndarray, "item level"]
 
-_CANDIDATES = 16
-_ROWS = 16_384
+_SHORTLISTS = (16, 128, 1_024)
+_ROWS = 4_096
 _BEAM, _BRANCH = 64, 16
 _SINKHORN_ROUNDS = 20
 _SMALLEST_SUFFIX = 4
@@ -70,11 +70,20 @@ def single_substitution(problem: Problem) -> Resolution:
     change is taken, two codes are changed, then three.
     """
 
-    def candidates(
-        rows: Int64[np.ndarray, "row"], keys: Int64[np.ndarray, "row"]
-    ) -> Int64[np.ndarray, "row candidate"]:
-        latents, raw = problem.latents[rows], problem.raw[rows]
-        return nearest_substitutions(latents, raw, keys, problem.codebooks, count=_CANDIDATES)
+    def candidates(rows: Int64[np.ndarray, "row"], keys: Int64[np.ndarray, "row"], taken: set[int]) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in rows]
+        crowded = np.arange(len(rows))
+        for count in _SHORTLISTS:  # short lists do for most; who finds all of it taken gets a longer one
+            chosen = rows[crowded]
+            options = nearest_substitutions(
+                problem.latents[chosen], problem.raw[chosen], keys[crowded], problem.codebooks, count=count
+            )
+            for member, shortlist in zip(crowded.tolist(), options.tolist(), strict=True):
+                found[member] = shortlist
+            crowded = np.array([member for member in crowded.tolist() if taken.issuperset(found[member])], np.int64)
+            if len(crowded) == 0:
+                break
+        return found
 
     return _resolve(problem, candidates)
 
@@ -85,23 +94,20 @@ def min_distortion(problem: Problem) -> Resolution:
     Errors are smaller than with `single_substitution`; whole suffixes change.
     """
 
-    def candidates(
-        rows: Int64[np.ndarray, "row"], keys: Int64[np.ndarray, "row"]
-    ) -> Int64[np.ndarray, "row candidate"]:
-        return np.concatenate(
-            [
-                _beam_encode(problem.latents[part], problem.codebooks)
-                for part in np.array_split(rows, len(rows) // 512 + 1)
-            ]
-        )
+    def candidates(rows: Int64[np.ndarray, "row"], keys: Int64[np.ndarray, "row"], taken: set[int]) -> list[list[int]]:
+        parts = np.array_split(rows, len(rows) // 512 + 1)
+        return [
+            options for part in parts for options in _beam_encode(problem.latents[part], problem.codebooks).tolist()
+        ]
 
     return _resolve(problem, candidates)
 
 
-def _resolve(
-    problem: Problem,
-    candidates: Callable[[Int64[np.ndarray, "row"], Int64[np.ndarray, "row"]], Int64[np.ndarray, "row candidate"]],
-) -> Resolution:
+_Candidates = Callable[[Int64[np.ndarray, "row"], Int64[np.ndarray, "row"], set[int]], list[list[int]]]
+"""Keys to try for each row, best first, given the rows, their own keys, and what is taken at this moment."""
+
+
+def _resolve(problem: Problem, candidates: _Candidates) -> Resolution:
     sizes = problem.codebooks.sizes
     held = len(problem.taken) if problem.taken is not None else 0
     refuse_too_many(len(problem.raw) + held, sizes)
@@ -115,15 +121,13 @@ def _resolve(
 
     for start in range(0, len(losers), _ROWS):
         rows = losers[start : start + _ROWS]
-        for row, options in zip(rows.tolist(), candidates(rows, keys[rows]).tolist(), strict=True):
-            for key in options:
-                if key not in taken:
-                    break
-            else:
-                rest = beyond(problem.latents[row].tobytes(), int(keys[row]))
-                key = next(key for key in rest if key not in taken)
-            taken.add(key)
-            keys[row] = key
+        own = keys[rows]
+        for row, key, options in zip(rows.tolist(), own.tolist(), candidates(rows, own, taken), strict=True):
+            free = next((option for option in options if option not in taken), None)
+            if free is None:
+                free = next(option for option in beyond(problem.latents[row].tobytes(), key) if option not in taken)
+            taken.add(free)
+            keys[row] = free
     return problem.resolution(unpack(keys, sizes))
 
 

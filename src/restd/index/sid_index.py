@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +92,7 @@ class SidIndex:
             "codebooks": None if self.codebooks is None else self.codebooks.fingerprint(),
         }
 
-    def add(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> tuple[Self, Drift]:
+    def add(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> tuple["SidIndex", Drift]:
         """Give new items Semantic IDs with the codebooks as they are; items already there keep theirs.
 
         Returns a new index, and how the new items compare with the old.
@@ -118,7 +118,7 @@ class SidIndex:
         drift = measure_drift(latents, raw, codebooks, before=len(self), edited=edited)
         return replace(self, table=table, raw=raw, latents=latents), drift
 
-    def remove(self, ids: Iterable[str]) -> Self:
+    def remove(self, ids: Iterable[str]) -> "SidIndex":
         """Return an index without these items; the others keep their SIDs and their order."""
         keep = np.ones(len(self), bool)
         keep[self.table.rows(ids)] = False
@@ -161,7 +161,7 @@ class SidIndex:
                 writer.tensors("codebooks", {"codebooks": self.codebooks.values, **prefixed})
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path) -> "SidIndex":
         """Open an index: its own folder, or the one `restd index --out` made."""
         folder = Path(folder)
         if not (folder / MANIFEST).is_file() and (folder / FOLDER / MANIFEST).is_file():

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Self
 
 import numpy as np
 import torch
@@ -29,21 +28,24 @@ def nearest_substitutions(
     Putting code j for y at level t leaves the residual r_L + c_{t,y} - c_{t,j}: one matrix product a level gives all
     errors.
     """
-    weights = radices(codebooks.sizes)
+    offsets = np.cumsum([0, *codebooks.sizes])
+    errors = torch.empty(len(codes), int(offsets[-1]))
     leftover = torch.from_numpy(last_residuals(latents, codes, codebooks))
     rows = torch.arange(len(codes))
-    errors, moves = [], []
-    for level, size in enumerate(codebooks.sizes):
+    for level in range(codebooks.levels):
         book = torch.from_numpy(codebooks.level(level))
         own = torch.from_numpy(codes[:, level].astype(np.int64))
         wanted = leftover + book[own]
-        error = wanted.square().sum(1, keepdim=True) + book.square().sum(1) - 2 * wanted @ book.T
+        error = errors[:, offsets[level] : offsets[level + 1]]
+        torch.mm(wanted, book.T * -2, out=error)
+        error += book.square().sum(1)
+        error += wanted.square().sum(1, keepdim=True)
         error[rows, own] = torch.inf
-        errors.append(error)
-        moves.append((torch.arange(size) - own[:, None]) * int(weights[level]))
-    every = torch.cat(errors, dim=1)
-    found = torch.topk(every, min(count, every.shape[1] - codebooks.levels), dim=1, largest=False)
-    return keys[:, None] + torch.cat(moves, dim=1).gather(1, found.indices).numpy()
+    shortest = min(count, errors.shape[1] - codebooks.levels)
+    column = torch.topk(errors, shortest, dim=1, largest=False).indices.numpy()
+    level = np.searchsorted(offsets, column, side="right") - 1
+    change = column - offsets[level] - np.take_along_axis(codes, level, axis=1)
+    return keys[:, None] + change * radices(codebooks.sizes)[level]
 
 
 def all_substitutions(
@@ -80,7 +82,7 @@ class _Neighbourhood:
     key: int
 
     @classmethod
-    def of(cls, codes: Int[np.ndarray, "level"], codebooks: Codebooks) -> Self:
+    def of(cls, codes: Int[np.ndarray, "level"], codebooks: Codebooks) -> "_Neighbourhood":
         weights = radices(codebooks.sizes)
         books = tuple(torch.from_numpy(codebooks.level(level)) for level in range(codebooks.levels))
         own = tuple(int(code) for code in codes)

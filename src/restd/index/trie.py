@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -77,7 +76,7 @@ class Trie:
     rows: Int32[Tensor, "item"]
 
     @classmethod
-    def of(cls, sids: Int[np.ndarray, "item level"], sizes: Sequence[int]) -> Self:
+    def of(cls, sids: Int[np.ndarray, "item level"], sizes: Sequence[int]) -> "Trie":
         """Build from SIDs in any order; items may share one."""
         if len(sids) == 0:
             raise ConfigError("A trie needs at least one item; the catalogue or the filter leaves none.")
@@ -151,7 +150,7 @@ class Trie:
             leaves_below = total[depth.first_child.long()].diff()
         return torch.stack(columns[::-1], dim=1)
 
-    def restrict(self, keep: Bool[Tensor, "item"]) -> Self:
+    def restrict(self, keep: Bool[Tensor, "item"]) -> "Trie":
         """Return the trie of only those items (by row) that are kept."""
         per_row = keep[self.rows.long()]
         if not per_row.any():
@@ -176,7 +175,7 @@ class Trie:
         kept = torch.cat([first[:-1][alive], total[-1:]])
         return (None if bool((kept.diff() == 1).all()) else kept), alive
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> "Trie":
         """Return a copy on a device."""
         depths = tuple(
             Depth(

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import faiss
 import numpy as np
@@ -23,7 +22,7 @@ class Codebooks:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, books: Sequence[Float[np.ndarray, "code dim"]]) -> Self:
+    def of(cls, books: Sequence[Float[np.ndarray, "code dim"]]) -> "Codebooks":
         """Stack codebooks of any sizes.
 
         >>> Codebooks.of([np.ones((4, 2)), np.ones((8, 2))]).values.shape

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import faiss
 import numpy as np
@@ -72,7 +72,9 @@ class KMeansQuantizer:
         return found if self.basis is None else {**found, "basis": self.basis}
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks
+    ) -> "KMeansQuantizer":
         """Restore from `settings`, `tensors` and codebooks."""
         return cls(codebooks, tensors["mean"], tensors.get("basis"), settings["normalize"])
 

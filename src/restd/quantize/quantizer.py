@@ -1,7 +1,7 @@
 """The seam between quantisers and the index: latents, codebooks, and a state that can be stored."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float16
@@ -13,6 +13,7 @@ AUTO_CODES = 0
 _SMALLEST, _LARGEST = 16, 256
 
 
+@runtime_checkable
 class Quantizer(Protocol):
     """A latent space with codebooks.
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -117,7 +117,9 @@ class RqVaeQuantizer:
         return {"mean": self.mean, **weights}
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks
+    ) -> "RqVaeQuantizer":
         """Restore from `settings`, `tensors` and codebooks."""
         widths = tuple(settings["widths"])
         network = _Autoencoder(widths, torch.Generator())

@@ -1,0 +1,39 @@
+# Two commands do everything: `make demo` and `make test`. Both set up .venv first, and only once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := demo
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint types unit setup clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "restd needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[encoders,bm25,report,dev]'
+	touch $(READY)
+
+demo: setup
+	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
+	$(BIN)/restd data check $(DEMO)/shop
+	$(BIN)/restd index --catalog $(DEMO)/shop --out $(DEMO)/index
+	@echo "The picture of the index: $(DEMO)/index/quality.png"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/basedpyright
+
+unit: setup
+	$(BIN)/python -m pytest --doctest-modules
+
+test: lint types unit
+
+clean:
+	rm -rf $(VENV) $(DEMO) dist .pytest_cache .ruff_cache .hypothesis

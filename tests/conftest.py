@@ -1,0 +1,32 @@
+"""Shapes and types are checked in tests: every annotated function of the package goes through beartype."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+ROOMS = ("artifacts", "data", "encode", "quantize", "index", "evaluate", "baselines", "bench")
+install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
+
+# shared machines pause for longer than hypothesis's default patience
+settings.register_profile("restd", deadline=None, max_examples=60)
+settings.load_profile("restd")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def items_csv(tmp_path):
+    """Three hundred items with texts that differ."""
+    words = ["red", "blue", "steel", "kettle", "mug", "lamp", "desk", "small", "large", "oak", "glass", "cable"]
+    rng = np.random.default_rng(7)
+    lines = ["id,title,description"]
+    for number in range(300):
+        title = " ".join(rng.choice(words, 3))
+        lines.append(f"i{number},{title},{' '.join(rng.choice(words, 6))} no {number}")
+    path = tmp_path / "items.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

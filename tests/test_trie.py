@@ -1,0 +1,133 @@
+"""The flat trie against a dictionary of prefixes."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restd.errors import ConfigError
+from restd.index import Trie
+from restd.index.keys import pack, radices, unpack
+
+
+@st.composite
+def tables(draw):
+    sizes = tuple(draw(st.lists(st.integers(1, 20), min_size=1, max_size=4)))
+    rows = draw(st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), min_size=1, max_size=40))
+    return np.array(rows, np.int16).reshape(-1, len(sizes)), sizes
+
+
+class DictTrie:
+    def __init__(self, sids):
+        self.children = defaultdict(set)
+        self.rows = defaultdict(list)
+        for row, sid in enumerate(map(tuple, sids.tolist())):
+            self.rows[sid].append(row)
+            for depth in range(len(sid)):
+                self.children[sid[:depth]].add(sid[depth])
+
+
+def check_against_dict(trie, sids, sizes):
+    naive = DictTrie(sids)
+    frontier = [((), 0)]
+    for depth, size in enumerate(sizes):
+        assert trie.nodes(depth) == len(frontier)
+        nodes = torch.tensor([node for _, node in frontier])
+        allowed = trie.children(depth, nodes)
+        assert allowed.shape == (len(nodes), size)
+        following = []
+        for (prefix, node), mask in zip(frontier, allowed, strict=True):
+            assert set(mask.nonzero()[:, 0].tolist()) == naive.children[prefix]
+            for code in range(size):
+                found = int(trie.advance(depth, torch.tensor([node]), torch.tensor([code]))[0])
+                assert (found >= 0) == (code in naive.children[prefix])
+                if found >= 0:
+                    following.append(((*prefix, code), found))
+        frontier = following
+        assert [node for _, node in frontier] == list(range(len(frontier)))
+    assert [prefix for prefix, _ in frontier] == sorted(naive.rows)
+    assert trie.items_of(torch.arange(trie.leaves)) == [naive.rows[prefix] for prefix, _ in frontier]
+    assert trie.sids().tolist() == [list(prefix) for prefix, _ in frontier]
+
+
+@given(tables())
+def test_equals_a_dictionary(table):
+    sids, sizes = table
+    check_against_dict(Trie.of(sids, sizes), sids, sizes)
+
+
+@given(tables(), st.data())
+def test_lists_serve_as_well_as_bitmaps(table, data):
+    sids, sizes = table
+    trie = Trie.of(sids, sizes)
+    bare = Trie(
+        tuple(type(depth)(depth.first_child, depth.codes, None, depth.size, depth.fanout) for depth in trie.depths),
+        trie.leaf_first,
+        trie.rows,
+    )
+    check_against_dict(bare, sids, sizes)
+
+
+@given(tables(), st.randoms(use_true_random=False))
+def test_restriction_equals_a_trie_of_fewer_items(table, random):
+    sids, sizes = table
+    keep = np.array([random.random() < 0.5 for _ in sids])
+    trie = Trie.of(sids, sizes)
+    if not keep.any():
+        with pytest.raises(ConfigError):
+            trie.restrict(torch.from_numpy(keep))
+        return
+    smaller = trie.restrict(torch.from_numpy(keep))
+    rebuilt = Trie.of(sids[keep], sizes)
+    kept = np.flatnonzero(keep)
+    assert smaller.sids().tolist() == rebuilt.sids().tolist()
+    everything = torch.arange(rebuilt.leaves)
+    expected = [[int(kept[row]) for row in rows] for rows in rebuilt.items_of(everything)]
+    assert smaller.items_of(everything) == expected
+    for ours, theirs in zip(smaller.depths, rebuilt.depths, strict=True):
+        assert ours.first_child.tolist() == theirs.first_child.tolist()
+        assert ours.codes.tolist() == theirs.codes.tolist()
+        assert (ours.bitmap is None) == (theirs.bitmap is None)
+        if ours.bitmap is not None and theirs.bitmap is not None:
+            assert ours.bitmap.tolist() == theirs.bitmap.tolist()
+
+
+@given(tables())
+def test_find(table):
+    sids, sizes = table
+    trie = Trie.of(sids, sizes)
+    everything = unpack(np.arange(min(np.prod(sizes), 400)), sizes)
+    stored = set(map(tuple, sids.tolist()))
+    found = trie.find(torch.from_numpy(everything.astype(np.int64))).tolist()
+    assert [leaf >= 0 for leaf in found] == [tuple(sid) in stored for sid in everything.tolist()]
+
+
+@given(tables())
+def test_keys_keep_the_order_and_come_back(table):
+    sids, sizes = table
+    keys = pack(sids, sizes)
+    assert unpack(keys, sizes).tolist() == sids.tolist()
+    assert sorted(map(tuple, sids.tolist())) == [tuple(sid) for sid in sids[np.argsort(keys, kind="stable")].tolist()]
+
+
+def test_large_tries_drop_bitmaps_where_children_are_few(rng):
+    sids = np.unique(rng.integers(0, 256, (60_000, 4)), axis=0).astype(np.int16)
+    trie = Trie.of(sids, (256,) * 4)
+    assert [depth.bitmap is not None for depth in trie.depths] == [True, True, False, False]
+    chosen = torch.from_numpy(sids[rng.integers(0, len(sids), 500)].astype(np.int64))
+    leaves = trie.find(chosen)
+    assert trie.sids()[leaves].tolist() == chosen.tolist()
+    assert trie.find(torch.tensor([[255, 255, 255, 255]])).tolist() in ([-1], [len(sids) - 1])
+
+
+def test_too_many_addresses_for_a_key():
+    with pytest.raises(ConfigError, match="64-bit"):
+        radices((256,) * 8)
+
+
+def test_an_empty_trie_is_refused():
+    with pytest.raises(ConfigError, match="at least one item"):
+        Trie.of(np.empty((0, 2), np.int16), (4, 4))
