@@ -102,6 +102,8 @@ def create(
                 created=datetime.now(UTC).isoformat(timespec="microseconds"),
             )
             (building / MANIFEST).write_bytes(manifest.to_bytes())
+            for name in entries:  # safetensors makes files that only their owner may read
+                (building / name).chmod((building / MANIFEST).stat().st_mode)
             fsync_file(building / MANIFEST)
             fsync_folder(building)
             replace_folder(building, target)

@@ -231,24 +231,21 @@ def _print_quality(quality: "IndexQuality") -> None:
     def percent(value: float | None) -> str:
         return "–" if value is None else f"{value:.1%}"
 
-    columns = ("level", "codes", "used", "perplexity", "Gini", "prefixes", "one child", "error left", "edited")
+    levels = quality.levels
     rows = [
-        (
-            str(level.level),
-            str(level.codes),
-            str(level.used),
-            f"{level.perplexity:.1f}",
-            f"{level.gini:.2f}",
-            f"{level.prefixes:,}",
-            percent(level.single_child),
-            percent(level.error),
-            percent(level.edited),
-            percent(level.conflict),
-            percent(level.neighbour_hits),
-        )
-        for level in quality.levels
+        ("codes", *(str(level.codes) for level in levels)),
+        ("used", *(str(level.used) for level in levels)),
+        ("perplexity", *(f"{level.perplexity:.1f}" for level in levels)),
+        ("Gini", *(f"{level.gini:.2f}" for level in levels)),
+        ("prefixes", *(f"{level.prefixes:,}" for level in levels)),
+        ("items a prefix", *(f"{level.items_per_prefix:,.1f}" for level in levels)),
+        ("prefixes before it with one child", *(percent(level.single_child) for level in levels)),
+        ("error left", *(percent(level.error) for level in levels)),
+        ("neighbours with the same prefix", *(percent(level.neighbour_hits) for level in levels)),
+        ("edited by collision repair", *(percent(level.edited) for level in levels)),
+        ("stored code not the nearest", *(percent(level.conflict) for level in levels)),
     ]
-    show_table("Levels", (*columns, "conflict", "neighbours"), rows)
+    show_table("Quality", ("level", *(str(level.level) for level in levels)), rows)
     show(
         f"{quality.items:,} items, {quality.unique:.2%} unique SIDs. Before repair ({quality.policy}) "
         f"{quality.colliding_before:.1%} of items collided, in groups of up to {quality.largest_group_before:,}; "

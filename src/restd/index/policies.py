@@ -14,8 +14,6 @@ from restd.index.substitution import all_substitutions, nearest_substitutions
 from restd.quantize import Codebooks, last_residuals, trajectory
 from restd.quantize.sinkhorn import sinkhorn
 
-Codes = Int16[np.ndarray, "item level"]
-
 _SHORTLISTS = (16, 128, 1_024)
 _ROWS = 4_096
 _BEAM, _BRANCH = 64, 16
@@ -27,7 +25,7 @@ _SMALLEST_SUFFIX = 4
 class Resolution:
     """Stored codes, and which of them are not the raw ones; `sizes` counts the codes of every stored level."""
 
-    sids: Codes
+    sids: Int16[np.ndarray, "item stored_level"]
     edited: Bool[np.ndarray, "item level"]
     sizes: tuple[int, ...]
 
@@ -45,12 +43,14 @@ class Problem:
     """
 
     latents: Float[np.ndarray, "item dim"]
-    raw: Codes
+    raw: Int16[np.ndarray, "item level"]
     codebooks: Codebooks
-    taken: Codes | None = None
+    taken: Int16[np.ndarray, "held stored_level"] | None = None
     sizes: tuple[int, ...] | None = None
 
-    def resolution(self, sids: Codes, sizes: tuple[int, ...] | None = None) -> Resolution:
+    def resolution(
+        self, sids: Int16[np.ndarray, "item stored_level"], sizes: tuple[int, ...] | None = None
+    ) -> Resolution:
         """Pack a result: a code is edited where it is not the raw one."""
         return Resolution(sids, sids[:, : self.raw.shape[1]] != self.raw, sizes or self.codebooks.sizes)
 
@@ -222,7 +222,10 @@ def suffix(problem: Problem) -> Resolution:
 
 
 def _skip_held_numbers(
-    number: Int64[np.ndarray, "item"], keys: Int64[np.ndarray, "item"], taken: Codes, sizes: tuple[int, ...]
+    number: Int64[np.ndarray, "item"],
+    keys: Int64[np.ndarray, "item"],
+    taken: Int16[np.ndarray, "held stored_level"],
+    sizes: tuple[int, ...],
 ) -> None:
     """Give new items of an older group the smallest numbers that are free there, in row order."""
     older = pack(taken[:, :-1], sizes)

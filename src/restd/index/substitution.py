@@ -76,7 +76,7 @@ def all_substitutions(
 class _Neighbourhood:
     """The SIDs around one, by which codes differ."""
 
-    books: tuple[Float[Tensor, "code dim"], ...]
+    books: tuple[Float[Tensor, "_ dim"], ...]
     weights: tuple[int, ...]
     own: tuple[int, ...]
     key: int

@@ -22,7 +22,7 @@ class Codebooks:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, books: Sequence[Float[np.ndarray, "code dim"]]) -> "Codebooks":
+    def of(cls, books: Sequence[Float[np.ndarray, "_ dim"]]) -> "Codebooks":
         """Stack codebooks of any sizes.
 
         >>> Codebooks.of([np.ones((4, 2)), np.ones((8, 2))]).values.shape

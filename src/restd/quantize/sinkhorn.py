@@ -10,6 +10,8 @@ from restd.quantize.codebooks import Codebooks
 EPSILON = 0.003
 ITERATIONS = 50
 _TINY = 1e-290
+_COOLING = (0.3, 0.1, 0.03, 0.01, 0.003)
+_ROUNDS_EACH = 12
 _ROWS = 16_384
 
 
@@ -38,25 +40,28 @@ def sinkhorn(
 
 
 def balanced_level(
-    residuals: Float[np.ndarray, "item dim"],
-    codewords: Float[np.ndarray, "code dim"],
-    *,
-    epsilon: float = EPSILON,
-    iterations: int = ITERATIONS,
+    residuals: Float[np.ndarray, "item dim"], codewords: Float[np.ndarray, "code dim"]
 ) -> Int[np.ndarray, "item"]:
-    """Codes of one level under a balanced transport plan."""
+    """Codes of one level, each used about equally often: the nearest after every code was given its price.
+
+    Prices are the dual of the transport problem. They are found with a temperature that falls step by step, since at a
+    low one from the start they would hardly move between clusters that lie far apart.
+    """
     distances = torch.cdist(torch.from_numpy(residuals), torch.from_numpy(codewords)).square()
-    return sinkhorn(distances, epsilon=epsilon, iterations=iterations).argmax(dim=1).numpy()
+    scaled = distances / distances.max().clamp_min(1e-12)
+    share = float(np.log(len(residuals) / len(codewords)))
+    price = torch.zeros(len(codewords))
+    for temperature in _COOLING:
+        for _ in range(_ROUNDS_EACH):
+            cost = -temperature * torch.logsumexp((price - scaled) / temperature, dim=1, keepdim=True)
+            price = -temperature * (torch.logsumexp((cost - scaled) / temperature, dim=0) - share)
+    return (scaled - price).argmin(dim=1).numpy()
 
 
-def assign_balanced(
-    latents: np.ndarray, codebooks: Codebooks, *, seed: int, epsilon: float = 0.05
-) -> Int16[np.ndarray, "item level"]:
+def assign_balanced(latents: np.ndarray, codebooks: Codebooks, *, seed: int) -> Int16[np.ndarray, "item level"]:
     """Residual codes in which every code of a level is used about equally often.
 
-    Items are balanced in random parts of 16,384, so that memory stays bounded and a sorted catalogue does no harm. A
-    softer plan than that of collision repair is wanted here: whole levels are balanced, and neighbours should stay
-    neighbours.
+    Items are balanced in random parts of 16,384, so that memory stays bounded and a sorted catalogue does no harm.
     """
     order = np.random.default_rng(seed).permutation(len(latents))
     codes = np.empty((len(latents), codebooks.levels), np.int16)
@@ -65,7 +70,7 @@ def assign_balanced(
         residual = latents[rows].astype(np.float32)
         for level in range(codebooks.levels):
             codewords = codebooks.level(level)
-            chosen = balanced_level(residual, codewords, epsilon=epsilon)
+            chosen = balanced_level(residual, codewords)
             codes[rows, level] = chosen
             residual -= codewords[chosen]
     return codes
