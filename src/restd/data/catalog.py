@@ -47,10 +47,10 @@ class Catalog:
     def texts(self, batch: pa.RecordBatch) -> pa.StringArray:
         """Return the text to encode for each item of a canonical batch; empty where an item has none."""
         parts = [_text_of(batch.column(name)) for name in self.text_columns(batch)]
-        blank = pa.scalar(None, pa.string())
-        filled = [pc.if_else(pc.equal(part, ""), blank, part) for part in parts]
-        joined = pc.binary_join_element_wise(*filled, _FIELD_SEPARATOR, null_handling="skip")
-        return pc.fill_null(joined, "")
+        # no nulls here: Arrow's join that skips nulls loses a last row in which all are null
+        led = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
+        pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, led, strict=True)]
+        return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), len(_FIELD_SEPARATOR))
 
     def ids(self) -> pa.StringArray:
         """Return every id in file order; a duplicate or an empty one is an error that names its row."""

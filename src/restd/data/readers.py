@@ -1,5 +1,6 @@
 """Streams of record batches from CSV, TSV, JSON lines and Parquet, with errors that name row and column."""
 
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -113,7 +114,7 @@ def _parquet(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa
 
 def _json_lines(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     with pa.input_stream(path, compression="detect") as raw:
-        records = _parsed_lines(path, raw)
+        records = _parsed_lines(path, io.BufferedReader(raw))  # Arrow's own stream has no lines
         names: list[str] | None = None
         while chunk := list(islice(records, rows)):
             names = names or columns or list(chunk[0][1])
@@ -121,7 +122,7 @@ def _json_lines(path: Path, *, rows: int, columns: list[str] | None) -> Iterator
             yield pa.RecordBatch.from_pydict(arrays)
 
 
-def _parsed_lines(path: Path, raw: pa.NativeFile) -> Iterator[tuple[int, dict[str, object]]]:
+def _parsed_lines(path: Path, raw: io.BufferedReader) -> Iterator[tuple[int, dict[str, object]]]:
     for number, line in enumerate(raw, start=1):
         if not line.strip():
             continue
