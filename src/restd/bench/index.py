@@ -37,7 +37,7 @@ def bench_index(items: int = 1_000_000) -> dict[str, Any]:
     vectors = clustered_vectors(items)
     input_bytes = vectors.nbytes
     before = resident_bytes() - input_bytes
-    config = KMeansConfig(levels=_LEVELS, codes=min(_CODES, items // 4), dim=_DIM, normalize=False)
+    config = KMeansConfig(levels=_LEVELS, codes=min(_CODES, items // 16), dim=_DIM, normalize=False)
     rng = np.random.default_rng(1)
     sample = vectors[np.sort(rng.choice(items, min(_SAMPLE, items), replace=False))]
 

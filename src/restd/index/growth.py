@@ -19,7 +19,8 @@ class Drift:
     added: int
     error_old: float
     error_new: float
-    """Mean squared quantisation error ‖r_L‖² of the raw codes."""
+    """What the raw codes leave, ‖r_L‖², as a share of ‖r_0‖²: an item that lies outside the space the latents were made
+    for is small there, so the bare error would flatter it."""
     collisions_old: float
     collisions_new: float
     """Share of items whose raw codes another item had already, or has too."""
@@ -38,8 +39,8 @@ class Drift:
             else "The codebooks still fit."
         )
         return (
-            f"{self.added:,} items added to {self.items:,}. Quantisation error {self.error_new:.4g} against "
-            f"{self.error_old:.4g} before, collisions {self.collisions_new:.1%} against {self.collisions_old:.1%}. "
+            f"{self.added:,} items added to {self.items:,}. Quantisation error {self.error_new:.1%} against "
+            f"{self.error_old:.1%} before, collisions {self.collisions_new:.1%} against {self.collisions_old:.1%}. "
             f"{verdict}"
         )
 
@@ -53,14 +54,15 @@ def measure_drift(
     edited: float,
 ) -> Drift:
     """Compare the rows from `before` on with those before it; `edited` is the share of new items that were moved."""
-    errors = np.square(last_residuals(latents, raw, codebooks)).sum(1)
+    left = np.square(last_residuals(latents, raw, codebooks)).sum(1)
+    whole = np.square(latents.astype(np.float32)).sum(1)
     keys = pack(raw, codebooks.sizes)
     shared_old, shared_new = _shared(keys[:before]), _shared(keys)[before:]
     return Drift(
         items=before,
         added=len(raw) - before,
-        error_old=float(errors[:before].mean()),
-        error_new=float(errors[before:].mean()) if len(raw) > before else 0.0,
+        error_old=float(left[:before].sum() / whole[:before].sum()),
+        error_new=float(left[before:].sum() / max(whole[before:].sum(), 1e-12)),
         collisions_old=float(shared_old.mean()),
         collisions_new=float(shared_new.mean()) if len(shared_new) else 0.0,
         edited_new=edited,
