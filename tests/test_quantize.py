@@ -162,9 +162,8 @@ def test_rqvae_sinkhorn_on_the_last_level_trains():
 
 
 def test_a_collapse_is_told_with_the_knob_to_turn(caplog):
-    config = RqVaeConfig(
-        codes=32, dim=4, hidden=(32, 16), epochs=6, batch=128, kmeans_init=False, reset_dead=False, learning_rate=1.0
-    )
+    # an encoder that shrinks its input far below random codewords, and no cure: all items take the smallest codeword
+    config = RqVaeConfig(codes=32, hidden=(16,) * 12, epochs=6, kmeans_init=False, reset_dead=False, learning_rate=1e-9)
     with caplog.at_level(logging.WARNING, logger="restd"):
         fit_rqvae(clustered(), config, items=600)
     assert "collapsed" in caplog.text

@@ -34,7 +34,10 @@ class Catalog:
     category_separator: str = " > "
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", find_table(Path(self.path), "items"))
+        path = find_table(Path(self.path), "items")
+        if not path.is_file():
+            raise DataError(f"{path} does not exist, or is not a file; check the path.")
+        object.__setattr__(self, "path", path)
 
     def batches(self, rows: int = 8192) -> Iterator[pa.RecordBatch]:
         """Yield canonical batches: `id`, `title`, `category`, then every other column as it is."""

@@ -66,7 +66,7 @@ def fit_tfidf_svd(texts: Sequence[str], *, dim: int = 128, seed: int = 0) -> Tfi
     >>> encoder.encode(["red kettle", "?"]).shape
     (2, 2)
     """
-    from sklearn.decomposition import TruncatedSVD
+    from sklearn.utils.extmath import randomized_svd
 
     vectorizer = _vectorizer(max_features=_VOCABULARY)
     try:
@@ -78,6 +78,6 @@ def fit_tfidf_svd(texts: Sequence[str], *, dim: int = 128, seed: int = 0) -> Tfi
     width = min(dim, *(size - 1 for size in weights.shape))
     if width < 1:
         raise DataError(f"{TFIDF_SVD} needs at least two texts and two different words; choose another --encoder.")
-    svd = TruncatedSVD(n_components=width, random_state=seed).fit(weights)
+    _, _, components = randomized_svd(weights, width, random_state=seed)
     vocabulary = vectorizer.get_feature_names_out().tolist()
-    return TfidfSvdEncoder(vocabulary, np.asarray(vectorizer.idf_), np.asarray(svd.components_))
+    return TfidfSvdEncoder(vocabulary, np.asarray(vectorizer.idf_), np.asarray(components))

@@ -105,7 +105,7 @@ def measure_quality(
         error_stored=stored,
         embedding_error=None if embeddings is None else embedding_error(index, embeddings, seed=seed),
         levels=levels,
-        warnings=tuple(_warnings(levels[: len(rq_sizes)], colliding=len(after))),
+        warnings=tuple(_warnings(index, levels[: len(rq_sizes)], colliding=len(after))),
     )
 
 
@@ -127,7 +127,6 @@ def _level(
 ) -> LevelQuality:
     size = index.sizes[level]
     counts = np.bincount(index.sids[:, level], minlength=size)
-    shares = counts[counts > 0] / counts.sum()
     occupancy = _prefix_counts(index.sids[:, : level + 1], index.sizes[: level + 1])
     trie_depth = index.trie.depths[level]
     children = trie_depth.first_child.diff()
@@ -137,9 +136,9 @@ def _level(
         codes=size,
         used=int((counts > 0).sum()),
         dead=int((counts == 0).sum()),
-        perplexity=float(np.exp(-(shares * np.log(shares)).sum())),
+        perplexity=perplexity(counts),
         gini=gini(counts),
-        largest_share=float(shares.max()),
+        largest_share=float(counts.max() / counts.sum()),
         prefixes=len(occupancy),
         items_per_prefix=float(occupancy.mean()),
         largest_prefix=int(occupancy.max()),
@@ -149,6 +148,16 @@ def _level(
         conflict=conflict,
         neighbour_hits=hits,
     )
+
+
+def perplexity(counts: Int[np.ndarray, "code"]) -> float:
+    """How many equally used codes would be as varied.
+
+    >>> perplexity(np.array([5, 5, 0])), perplexity(np.array([7, 0, 0]))
+    (2.0, 1.0)
+    """
+    shares = counts[counts > 0] / counts.sum()
+    return round(float(np.exp(-(shares * np.log(shares)).sum())), 9)
 
 
 def gini(counts: Int[np.ndarray, "code"]) -> float:
@@ -216,12 +225,13 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
     return [float(prefix[:, :, level][others].mean()) for level in range(len(index.sizes))]
 
 
-def _warnings(levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
+def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
     found = []
-    for level in levels:
-        if level.codes > 1 and level.perplexity < max(1.5, _COLLAPSED * level.codes):
+    for number, level in enumerate(levels):
+        raw = perplexity(np.bincount(index.raw[:, number]))  # repair spreads a collapse out, and would hide it
+        if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
             found.append(
-                f"Level {level.level} has collapsed: its {level.codes} codes are used like {level.perplexity:.1f}. "
+                f"Level {level.level} has collapsed: its {level.codes} codes are used like {raw:.1f}. "
                 "Train longer or with a lower learning rate, or ask for fewer codes (--codes)."
             )
         if level.single_child > _IDLE and level.level < len(levels):  # the last level is there to tell items apart
