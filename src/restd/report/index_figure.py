@@ -19,6 +19,7 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
     """Write the picture as PNG (or whatever the suffix says)."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import PercentFormatter
     except ModuleNotFoundError as error:
         raise MissingExtraError("matplotlib", extra="report", purpose="Drawing a figure") from error
     figure = Figure(figsize=(11, 7.5), layout="constrained")
@@ -29,11 +30,11 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         counts = np.sort(np.bincount(index.sids[:, number], minlength=level.codes))[::-1]
         usage.plot(
             np.linspace(0, 100, len(counts)),
-            np.maximum(counts, 0.5) / len(index) * 100,
+            counts / len(index),
             color=_COLOURS[number % len(_COLOURS)],
             label=f"level {level.level}: perplexity {level.perplexity:.0f} of {level.codes}",
         )
-    usage.set(xlabel="codes, most used first (% of the codebook)", ylabel="items on the code (%)", yscale="log")
+    usage.set(xlabel="codes, most used first (% of the codebook)", ylabel="items on the code", ylim=(0, None))
     usage.set_title("Use of codes")
     usage.legend(frameon=False, fontsize=9)
 
@@ -68,6 +69,7 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
     for axis in (errors, prefixes, changes):
         axis.set(xlabel="level", xticks=levels)
     for axis in (usage, errors, prefixes, changes):
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{quality.items:,} items, {'×'.join(str(level.codes) for level in quality.levels)} codes")
     figure.savefig(path, dpi=130)
@@ -86,4 +88,5 @@ def _bars(axis: "Axes", levels: list[int], series: dict[str, list[float | None]]
 
 
 def _percent(value: float) -> str:
-    return f"{value:.0%}" if value >= 0.1 or value == 0 else f"{value:.1%}"
+    digits = 0 if value >= 0.1 or value == 0 else 1 if value >= 0.001 else 2
+    return f"{value:.{digits}%}"
