@@ -53,7 +53,7 @@ def read_judgments(path: Path, *, columns: Mapping[str, str] | None = None) -> p
 def split_of_queries(queries: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Part queries into train, valid and test by a hash of their text: stable across files, orders and machines.
 
-    >>> split_of_queries(pa.array(["red kettle", "red kettle", "blue mug"])).to_pylist()
+    >>> split_of_queries(pa.array(["red kettle", "red kettle", "green pan"])).to_pylist()
     ['train', 'train', 'valid']
     """
     encoded = pc.dictionary_encode(queries)
