@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-ROOMS = ("artifacts", "data", "encode", "quantize", "index", "evaluate", "baselines", "bench")
+ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "evaluate", "baselines", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # shared machines pause for longer than hypothesis's default patience

@@ -264,8 +264,8 @@ class OutputDistiller(nn.Module):
         geometry = self.teacher.geometry
         if tuple(logits.shape) != (len(rows), *geometry.code_mask.shape):
             raise ConfigError(
-                f"Logits of shape {tuple(logits.shape)} were given; wanted {(len(rows), *geometry.code_mask.shape)}: the "
-                "codes of every level with a codebook."
+                f"Logits of shape {tuple(logits.shape)} were given; wanted {(len(rows), *geometry.code_mask.shape)}: "
+                "the codes of every level with a codebook."
             )
         if mask is None:
             mask = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
