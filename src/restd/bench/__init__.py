@@ -4,9 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from restd.bench.index import bench_index
+from restd.bench.overhead import bench_overhead
 from restd.bench.shop import bench_shop
+from restd.bench.teacher import bench_teacher
 from restd.bench.trie import bench_trie
 
-BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {"index": bench_index, "trie": bench_trie, "shop": bench_shop}
+BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "index": bench_index,
+    "trie": bench_trie,
+    "shop": bench_shop,
+    "overhead": bench_overhead,
+    "teacher": bench_teacher,
+}
 
 __all__ = ["BENCHMARKS"]

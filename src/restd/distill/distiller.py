@@ -131,8 +131,8 @@ class ResidualDistiller(nn.Module):
     @classmethod
     def of_tensors(
         cls,
-        codebooks: Float[Tensor, "level code dim"],
-        latents: Float[Tensor, "item dim"],
+        codebooks: Tensor,
+        latents: Tensor,
         sids: Tensor,
         *,
         width: int,
@@ -289,16 +289,17 @@ def strip(model: nn.Module) -> int:
     >>> strip(model), sum(parameter.numel() for parameter in model.parameters())
     (38, 20)
     """
-    kinds = (ResidualDistiller, OutputDistiller, HorizonHeads)
+    if isinstance(model, _DISTILLERS):
+        raise ConfigError("The model itself is a distiller and cannot be stripped; pass the model that holds it.")
     removed = 0
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, kinds):
-                removed += sum(parameter.numel() for parameter in child.parameters())
-                delattr(parent, name)
-    left = [name for name, child in model.named_modules() if isinstance(child, kinds)]
-    if left:
-        raise ConfigError(
-            f"{', '.join(name or 'the model itself' for name in left)} is a distiller and cannot be stripped."
-        )
+    for name, child in list(model.named_children()):
+        if isinstance(child, _DISTILLERS):
+            removed += sum(parameter.numel() for parameter in child.parameters())
+            delattr(model, name)
+        else:
+            removed += strip(child)
+    assert not any(isinstance(module, _DISTILLERS) for module in model.modules())
     return removed
+
+
+_DISTILLERS = (ResidualDistiller, OutputDistiller, HorizonHeads)

@@ -29,13 +29,18 @@ class Geometry:
     @classmethod
     def of(
         cls,
-        codebooks: Float[Tensor, "level code dim"],
-        latents: Float[Tensor, "item dim"],
+        codebooks: Tensor,
+        latents: Tensor,
         sids: Tensor,
         *,
         sizes: tuple[int, ...] | None = None,
     ) -> "Geometry":
-        """Take tensors made anywhere, after checking that they fit together."""
+        """Take [level, code, dim], [item, dim] and [item, level] made anywhere, after checking that they fit."""
+        if codebooks.ndim != 3 or sids.ndim != 2:
+            raise ConfigError(
+                f"Codebooks of shape {tuple(codebooks.shape)} came with SIDs of shape {tuple(sids.shape)}; wanted "
+                "[level, code, dim] and [item, level]."
+            )
         levels, codes, dim = codebooks.shape
         sizes = sizes or (codes,) * levels
         if latents.shape != (len(sids), dim) or sids.shape[1] < levels:

@@ -1,0 +1,130 @@
+"""What distillation costs a training step: Base, H=1 and H=4 on a T5-small-sized model, turn by turn."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from restd.bench.measure import machine, peak_bytes, timed
+from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig, strip
+
+_LEVELS, _CODES, _DIM = 4, 256, 32
+_WORDS, _QUERY = 32_128, 16
+_MICRO, _ACCUMULATED = 8, 16
+_ITEMS = 20_000
+_ARMS = {"base": 0, "h1": 1, "h4": 4}
+
+
+def bench_overhead(updates: int = 8) -> dict[str, Any]:
+    """Time whole updates of 16 micro-batches of 8; the first of each arm is not counted."""
+    arms = {name: _Arm(horizon) for name, horizon in _ARMS.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(updates + 1):
+        for name, arm in arms.items():
+            spent, _ = timed(lambda arm=arm, number=number: arm.update(number))
+            if number:
+                seconds[name].append(spent)
+    ratios = {
+        name: [one / base for one, base in zip(seconds[name], seconds["base"], strict=True)] for name in ("h1", "h4")
+    }
+    extra = _extra_peak(arms["h4"])
+    model = arms["h4"].model
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    removed = strip(model)
+    left = sum(parameter.numel() for parameter in model.parameters())
+    bare = sum(parameter.numel() for parameter in model.body.parameters())
+    geometry = arms["base"].model.distiller.teacher.geometry
+    return {
+        "h1_over_base": float(np.median(ratios["h1"])),
+        "h4_over_base": float(np.median(ratios["h4"])),
+        "paper": {"h1_over_base": 1.059, "h4_over_base": 1.119},
+        "update_seconds": {name: float(np.median(values)) for name, values in seconds.items()},
+        "updates": updates,
+        "extra_peak_bytes": extra,
+        "residual_bytes_per_item": geometry.latents.element_size() * geometry.latents.shape[1],
+        "head_parameters": removed,
+        "inference_extra_parameters": left - bare,
+        "training_parameters": whole,
+        "machine": machine(),
+    }
+
+
+class _Model(nn.Module):
+    """A random T5 with the distiller beside it, as they are trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            config = T5Config(
+                vocab_size=_WORDS + _LEVELS * _CODES,
+                d_model=512,
+                d_kv=64,
+                d_ff=2048,
+                num_layers=6,
+                num_heads=8,
+                decoder_start_token_id=0,
+            )
+            self.body = T5ForConditionalGeneration(config)
+        generator = torch.Generator().manual_seed(1)
+        self.sids = torch.randint(_CODES, (_ITEMS, _LEVELS), generator=generator)
+        self.distiller = ResidualDistiller.of_tensors(
+            torch.randn(_LEVELS, _CODES, _DIM, generator=generator) / 4,
+            torch.randn(_ITEMS, _DIM, generator=generator) / 2,
+            self.sids,
+            width=512,
+            config=DistillConfig(
+                auxiliary=AuxiliaryConfig(warm_up=0), temperature=TemperatureConfig("fixed", 0.2), check=False
+            ),
+        )
+
+
+class _Arm:
+    """One objective with its own model and optimiser; all load the same data and hold the same heads."""
+
+    def __init__(self, horizon: int) -> None:
+        self.horizon = horizon
+        self.model = _Model()
+        if horizon:
+            config = DistillConfig(
+                horizon=horizon,
+                auxiliary=AuxiliaryConfig(warm_up=0),
+                temperature=TemperatureConfig("fixed", 0.2),
+                check=False,
+            )
+            self.model.distiller.config = config
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
+
+    def update(self, number: int) -> None:
+        generator = torch.Generator().manual_seed(number)
+        self.optimizer.zero_grad()
+        for _ in range(_ACCUMULATED):
+            self.micro_batch(generator)
+        self.optimizer.step()
+
+    def micro_batch(self, generator: torch.Generator) -> None:
+        model = self.model
+        rows = torch.randint(_ITEMS, (_MICRO,), generator=generator)
+        queries = torch.randint(1, _WORDS, (_MICRO, _QUERY), generator=generator)
+        residuals = model.distiller.teacher.geometry.residuals(rows)  # Base loads the same data
+        tokens = model.sids[rows] + _WORDS + torch.arange(_LEVELS) * _CODES
+        labels = torch.cat([tokens, torch.ones(_MICRO, 1, dtype=torch.int64)], dim=1)
+        output = model.body(input_ids=queries, labels=labels, output_hidden_states=True)
+        loss = output.loss
+        if self.horizon:
+            states = output.decoder_hidden_states[-1][:, :_LEVELS]
+            loss = loss + model.distiller(states, rows, sid_loss=output.loss, step=1)
+        del residuals
+        (loss / _ACCUMULATED).backward()
+
+
+def _extra_peak(arm: _Arm) -> int:
+    """Growth of the resident peak when the distilled arm runs once more after the base arm: zero where it fits in."""
+    before = peak_bytes()
+    call: Callable[[], None] = lambda: arm.update(0)  # noqa: E731
+    call()
+    return max(0, peak_bytes() - before)

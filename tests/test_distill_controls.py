@@ -1,0 +1,433 @@
+"""Every control keeps what it promises to keep, takes the rest away, and does so the same way each time."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restd.distill import (
+    Correction,
+    FutureHardTeacher,
+    Geometry,
+    HardTeacher,
+    MeanTeacher,
+    PermutedTeacher,
+    ResidualTeacher,
+    TemperatureConfig,
+    TrieTeacher,
+    code_mean,
+    codebook_only,
+    entropy_shuffle,
+    find_temperatures,
+    matching,
+    report_teaching,
+    shape_swap,
+    shuffled,
+)
+from restd.distill.functions import teacher_distribution
+from restd.distill.matching import match
+from restd.distill.temperature import normalised_entropies
+from restd.errors import ConfigError
+from restd.index import Trie
+from tests.test_distill_functions import level_sizes, made, seeds
+
+TAU = 0.8
+
+
+def teacher_of(geometry, **correction):
+    return ResidualTeacher(geometry, torch.full((geometry.levels,), TAU), Correction(**correction))
+
+
+def crowd(seed=0, items=240, sizes=(5, 4, 6)):
+    return teacher_of(made(seed, sizes=sizes, items=items))
+
+
+def everything(teacher):
+    return teacher.targets(torch.arange(teacher.geometry.items)).values
+
+
+def training(geometry, seed=0):
+    keep = torch.rand(geometry.items, generator=torch.Generator().manual_seed(seed)) < 0.7
+    keep[:2] = True
+    return keep.nonzero()[:, 0]
+
+
+BUILDERS = {
+    "hard": lambda base, train: HardTeacher(base.geometry),
+    "future-hard": lambda base, train: FutureHardTeacher(base),
+    "shuffled": lambda base, train: shuffled(base, train, seed=3),
+    "codebook-only": lambda base, train: codebook_only(base),
+    "code-mean": code_mean,
+    "entropy-shuffle": entropy_shuffle,
+    "nontarget-permutation": lambda base, train: PermutedTeacher(base, seed=3),
+    "shape-swap": lambda base, train: shape_swap(base, train)[0],
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_controls_are_distributions_deterministic_and_blind_to_the_batch(name):
+    base = crowd()
+    train = training(base.geometry)
+    first, second = BUILDERS[name](base, train), BUILDERS[name](base, train)
+    values = everything(first)
+    assert torch.equal(values, everything(second))
+    assert torch.allclose(values.sum(-1), torch.ones(values.shape[:2]), atol=1e-5)
+    assert (values >= 0).all()
+    few = torch.tensor([17, 3, 100])
+    assert torch.allclose(first.targets(few).values, values[few], atol=1e-6)
+    assert 0.0 < first.replaced <= 1.0
+    masked = values[:, : base.geometry.levels][:, ~base.geometry.code_mask]
+    assert (masked == 0).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["codebook-only", "code-mean", "entropy-shuffle", "nontarget-permutation", "shape-swap"]
+)
+def test_hard_codes_are_kept_in_all_but_the_shuffle(name):
+    base = crowd()
+    control = BUILDERS[name](base, training(base.geometry))
+    stored = base.geometry.stored(torch.arange(base.geometry.items))
+    assert torch.equal(everything(control).argmax(-1), stored)
+
+
+def test_hard_targets_are_one_hot():
+    base = crowd()
+    values = everything(HardTeacher(base.geometry))
+    assert torch.equal(values.argmax(-1), base.geometry.stored(torch.arange(240)))
+    assert torch.equal(values.max(-1).values, torch.ones(240, 3))
+
+
+def test_future_hard_is_soft_now_and_hard_later():
+    base = crowd()
+    rows = torch.arange(6)
+    targets = FutureHardTeacher(base).targets(rows)
+    own, hard = base.targets(rows).values, HardTeacher(base.geometry).targets(rows).values
+    for state in range(3):
+        for offset in range(3 - state):
+            found = targets.values[:, targets.slot_of[state, offset]]
+            assert torch.equal(found, (own if offset == 0 else hard)[:, state + offset])
+    assert FutureHardTeacher(base).replaced == pytest.approx(0.5)
+
+
+def test_shuffle_is_a_derangement_of_whole_trajectories():
+    base = crowd()
+    train = training(base.geometry)
+    control = shuffled(base, train, seed=3)
+    donors = control.donors[train]
+    assert (donors == donors[:, :1]).all()
+    assert (donors[:, 0] != train).all()
+    assert torch.equal(donors[:, 0].sort().values, train)
+    assert control.replaced == 1.0
+    assert torch.allclose(everything(control)[train], everything(base)[donors[:, 0]], atol=1e-6)
+    rest = torch.ones(240, dtype=torch.bool)
+    rest[train] = False
+    assert torch.allclose(everything(control)[rest], everything(base)[rest], atol=1e-6)
+    assert not torch.equal(control.donors, shuffled(base, train, seed=4).donors)
+    with pytest.raises(ConfigError, match="at least 2"):
+        shuffled(base, train[:1], seed=0)
+
+
+@given(seeds, level_sizes)
+def test_permutation_keeps_the_multiset_and_the_stored_probability(seed, sizes):
+    base = teacher_of(made(seed, sizes=sizes))
+    rows = torch.arange(base.geometry.items)
+    own, dealt = everything(base), everything(PermutedTeacher(base, seed=1))
+    stored = base.geometry.stored(rows)[..., None]
+    assert torch.equal(own.gather(-1, stored), dealt.gather(-1, stored))
+    assert torch.equal(own.sort(-1).values, dealt.sort(-1).values)
+
+
+def test_permutations_differ_between_items_levels_and_seeds():
+    geometry = made(0, sizes=(30, 30), items=50)
+    own = torch.linspace(0, 1, 30).expand(50, 2, 30)
+
+    class Ramp(ResidualTeacher):
+        def distributions(self, residuals, stored):
+            return own[: len(stored)]
+
+    base = Ramp(geometry, torch.ones(2))
+    first, second = everything(PermutedTeacher(base, seed=1)), everything(PermutedTeacher(base, seed=2))
+    assert len({tuple(row) for row in first.flatten(0, 1).tolist()}) == 100
+    assert not torch.equal(first, second)
+    means = first.mean(0)  # every place gets every value alike
+    assert float((means - 0.5).abs().max()) < 0.25
+
+
+def test_codebook_only_depends_on_the_code_alone():
+    base = crowd()
+    values = everything(codebook_only(base))
+    books, stored = base.geometry.codebooks, base.geometry.stored(torch.arange(240))
+    for row in range(20):
+        for level, size in enumerate(base.geometry.sizes):
+            code = int(stored[row, level])
+            raw = (-(books[level, code] - books[level, :size]).square().sum(-1) / TAU).softmax(-1)
+            expected = 0.9 * raw
+            expected[code] += 0.1  # the stored code always leads, so only the floor acts
+            assert torch.allclose(values[row, level, :size], expected, atol=1e-5)
+
+
+def test_code_mean_is_the_mean_over_training_items_and_constant_within_a_code():
+    base = crowd()
+    train = training(base.geometry)
+    values, own = everything(code_mean(base, train)), everything(base)
+    stored = base.geometry.stored(torch.arange(240))
+    for level in range(3):
+        for code in range(base.geometry.sizes[level]):
+            inside = stored[:, level] == code
+            members = train[inside[train]]
+            if len(members):
+                expected = own[members, level].mean(0)
+                assert torch.allclose(values[inside][:, level], expected.expand(int(inside.sum()), -1), atol=1e-5)
+
+
+def test_code_mean_falls_back_where_no_training_item_has_the_code():
+    base = crowd()
+    train = torch.tensor([0, 1])
+    table, fallback = code_mean(base, train).table, codebook_only(base).table
+    stored = base.geometry.stored(train)
+    unseen = next(code for code in range(5) if code not in stored[:, 0].tolist())
+    assert torch.equal(table[0, unseen], fallback[0, unseen])
+
+
+def test_entropy_shuffle_follows_its_rule():
+    base = crowd(items=400)
+    train = training(base.geometry)
+    control = entropy_shuffle(base, train)
+    own = everything(base)
+    entropy = torch.special.entr(own).sum(-1)
+    stored = base.geometry.stored(torch.arange(400))
+    for level in range(3):
+        order = sorted(train.tolist(), key=lambda row: (float(entropy[row, level]), row))
+        decile = {row: rank * 10 // len(order) for rank, row in enumerate(order)}
+        groups = {}
+        for row in train.tolist():
+            groups.setdefault((int(stored[row, level]), decile[row]), []).append(row)
+        for (code, _), members in groups.items():
+            for place, row in enumerate(members):
+                donor = int(control.donors[row, level])
+                assert int(stored[donor, level]) == code
+                if len(members) > 1:
+                    assert donor == members[place - 1]
+                else:
+                    peers = [peer for peer in train.tolist() if int(stored[peer, level]) == code and peer != row]
+                    nearest = min(
+                        peers, key=lambda peer: (abs(float(entropy[peer, level] - entropy[row, level])), peer)
+                    )
+                    assert donor == nearest
+    assert control.replaced == 1.0
+
+
+def test_an_item_alone_with_its_code_keeps_its_own_and_is_counted():
+    geometry = made(0, sizes=(4,), items=3)
+    geometry.sids[:, 0] = torch.tensor([0, 0, 1])
+    base = teacher_of(geometry)
+    train = torch.arange(3)
+    assert entropy_shuffle(base, train).donors[:, 0].tolist() == [1, 0, 2]
+    swapped, quality = shape_swap(base, train)
+    assert swapped.donors[:, 0].tolist() == [1, 0, 2]
+    assert quality.coverage == pytest.approx(2 / 3)
+
+
+def naive_matching(shapes):
+    """All pairs in ascending order of distance, ties by (smaller, larger)."""
+    count = len(shapes)
+    distances = torch.cdist(shapes, shapes, p=1).numpy()
+    order = sorted((distances[a, b], a, b) for a in range(count) for b in range(a + 1, count))
+    used, pairs = set(), []
+    for _, one, other in order:
+        if one not in used and other not in used:
+            used |= {one, other}
+            pairs.append((one, other))
+    return sorted(pairs)
+
+
+@given(seeds, st.integers(2, 25), st.booleans())
+def test_matching_is_the_greedy_order(seed, count, ties):
+    shapes = torch.rand(count, 4, generator=torch.Generator().manual_seed(seed))
+    if ties:
+        shapes = (shapes * 2).round()  # many equal distances
+    first, second = match(shapes)
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == naive_matching(shapes)
+    assert len(first) == count // 2
+
+
+def test_large_groups_use_the_window_and_still_pair_everybody(monkeypatch):
+    shapes = torch.rand(301, 6, generator=torch.Generator().manual_seed(0)).sort(-1, descending=True).values
+    shapes = shapes / shapes.sum(-1, keepdim=True)
+    exact = match(shapes)
+    monkeypatch.setattr(matching, "_EXACT", 100)
+    first, second = match(shapes)
+    assert len(first) == 150
+    assert len(set(first.tolist()) | set(second.tolist())) == 300
+
+    def mean_gap(pairs):
+        return float((shapes[pairs[0]] - shapes[pairs[1]]).abs().sum(-1).mean())
+
+    assert mean_gap((first, second)) < 1.5 * mean_gap(exact)
+
+
+def test_swap_is_an_involution_and_its_quality_is_measured():
+    base = crowd(items=401)
+    train = training(base.geometry)
+    control, quality = shape_swap(base, train)
+    levels = torch.arange(3)
+    assert torch.equal(control.donors[control.donors, levels], torch.arange(401)[:, None].expand(-1, 3))
+    stored = base.geometry.stored(torch.arange(401))
+    odd = 0
+    for level in range(3):
+        assert torch.equal(stored[control.donors[:, level], level], stored[:, level])
+        counts = torch.bincount(stored[train, level])
+        odd += int((counts % 2).sum())
+    assert quality.coverage == pytest.approx(1 - odd / (3 * len(train)))
+    own = everything(base)
+    gaps = []
+    for row in train.tolist():
+        for level in range(3):
+            donor = int(control.donors[row, level])
+            if donor != row:
+                code = stored[row, level]
+                gaps.append(abs(float(own[row, level, code] - own[donor, level, code])))
+    assert quality.stored_gap == pytest.approx(np.median(gaps), abs=1e-6)
+    assert quality.shape_median <= quality.shape_p90
+    assert quality.shape_median < 0.3
+
+
+# -- temperatures ------------------------------------------------------------------------------------------------------
+
+
+def shrinking(seed=0, items=600):
+    """A geometry whose residuals shrink with depth, as a real index's do."""
+    generator = torch.Generator().manual_seed(seed)
+    books = torch.stack([torch.randn(16, 6, generator=generator) / 3**level for level in range(4)])
+    sids = torch.randint(16, (items, 4), generator=generator)
+    latents = sum(books[level][sids[:, level]] for level in range(4)) + 0.02 * torch.randn(
+        items, 6, generator=generator
+    )
+    return Geometry.of(books, latents, sids)
+
+
+def test_fixed_temperature_is_the_papers():
+    geometry = shrinking()
+    assert find_temperatures(geometry, TemperatureConfig("fixed")).tolist() == pytest.approx([0.2] * 4)
+    assert find_temperatures(geometry, TemperatureConfig("fixed", factor=0.5)).tolist() == pytest.approx([0.1] * 4)
+    assert find_temperatures(geometry, TemperatureConfig(), quantizer="rqvae").tolist() == pytest.approx([0.2] * 4)
+
+
+def test_per_level_gives_level_one_its_entropy_and_follows_the_residuals():
+    geometry = shrinking()
+    found = find_temperatures(geometry, TemperatureConfig("per_level"))
+    assert torch.equal(found, find_temperatures(geometry, TemperatureConfig(), quantizer="kmeans"))
+    residuals = geometry.residuals(torch.arange(600))
+    assert float(normalised_entropies(geometry, residuals, found)[:, 0].mean()) == pytest.approx(0.57, abs=1e-3)
+    squares = residuals.square().sum(-1).mean(0)
+    assert (found / found[0]).tolist() == pytest.approx((squares / squares[0]).tolist(), rel=1e-4)
+    fixed = report_teaching(geometry, torch.full((4,), float(found[0])))
+    ours = report_teaching(geometry, found)
+    assert ours.levels[3].normalised_entropy < fixed.levels[3].normalised_entropy
+
+
+def test_global_temperature_averages_over_levels():
+    geometry = shrinking()
+    found = find_temperatures(geometry, TemperatureConfig("global", entropy=0.6))
+    assert len(set(found.tolist())) == 1
+    entropies = normalised_entropies(geometry, geometry.residuals(torch.arange(600)), found).mean(0)
+    assert float(entropies.mean()) == pytest.approx(0.6, abs=1e-3)
+
+
+def test_a_level_that_teaches_nothing_is_told():
+    report = report_teaching(shrinking(), torch.full((4,), 50.0))
+    assert len(report.warnings) == 4
+    assert "Level 4 teaches nothing" in report.warnings[3]
+    assert report.levels[0].near_uniform > 0.9
+    sharp = report_teaching(shrinking(), torch.full((4,), 1e-3))
+    assert sharp.warnings == ()
+    assert sharp.levels[0].top1 > 0.8
+    assert sharp.levels[0].top1 <= sharp.levels[0].top5
+    assert sharp.levels[0].entropy < 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"value": 0.0}, "above 0"), ({"value": -1.0}, "above 0"), ({"entropy": 1.5}, "between 0")],
+)
+def test_impossible_temperatures(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        TemperatureConfig("fixed", **settings)
+
+
+# -- beyond the paper --------------------------------------------------------------------------------------------------
+
+
+@given(seeds, st.integers(1, 4))
+def test_mean_teacher_averages_positives_that_share_the_prefix(seed, queries):
+    base = teacher_of(made(seed, sizes=(2, 2, 3), items=14))
+    generator = torch.Generator().manual_seed(seed)
+    pair_query = torch.cat([torch.arange(queries), torch.randint(queries, (12,), generator=generator)])
+    pair_row = torch.randint(14, (len(pair_query),), generator=generator)
+    mean = MeanTeacher.of(base, pair_query, pair_row)
+    targets = mean.targets(pair_row, pair_query)
+    own, stored = everything(base), base.geometry.stored(torch.arange(14))
+    for example in range(len(pair_row)):
+        positives = pair_row[pair_query == pair_query[example]].tolist()
+        for state in range(3):
+            prefix = stored[pair_row[example], :state].tolist()
+            members = [row for row in positives if stored[row, :state].tolist() == prefix]
+            for offset in range(3 - state):
+                expected = own[members, state + offset].mean(0)
+                found = targets.values[example, targets.slot_of[state, offset]]
+                assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_mean_teacher_needs_true_pairs():
+    base = crowd()
+    mean = MeanTeacher.of(base, torch.tensor([0, 0]), torch.tensor([1, 2]))
+    with pytest.raises(ConfigError, match="needs to know each row's query"):
+        mean.targets(torch.tensor([1]))
+    stranger = next(
+        row for row in range(3, 240) if int(base.geometry.sids[row, 0]) not in base.geometry.sids[1:3, 0].tolist()
+    )
+    with pytest.raises(ConfigError, match=f"row {stranger} is not among the positives"):
+        mean.targets(torch.tensor([stranger]), torch.tensor([0]))
+
+
+def test_one_positive_a_query_is_the_ordinary_teacher():
+    base = crowd()
+    rows = torch.arange(10)
+    targets = MeanTeacher.of(base, rows, rows).targets(rows, rows)
+    for state in range(3):
+        for offset in range(3 - state):
+            found = targets.values[:, targets.slot_of[state, offset]]
+            assert torch.allclose(found, base.targets(rows).values[:, state + offset], atol=1e-6)
+
+
+def test_trie_teacher_leaves_no_mass_on_impossible_codes():
+    base = crowd(items=40)
+    sids = base.geometry.stored(torch.arange(40))
+    trie = Trie.of(sids.numpy().astype(np.int16), base.geometry.sizes)
+    own, kept = everything(base), everything(TrieTeacher(base, trie))
+    stored = {tuple(sid) for sid in sids.tolist()}
+    for row, sid in enumerate(sids.tolist()):
+        for level in range(3):
+            following = {other[level] for other in stored if other[:level] == tuple(sid[:level])}
+            for code in range(base.geometry.sizes[level]):
+                assert (float(kept[row, level, code]) > 0) == (code in following)
+            inside = sorted(following)
+            ratio = kept[row, level, inside] / own[row, level, inside]
+            assert torch.allclose(ratio, ratio[:1].expand_as(ratio), rtol=1e-4)
+    assert torch.allclose(kept.sum(-1), torch.ones(40, 3), atol=1e-5)
+    with pytest.raises(ConfigError, match="one slot a level"):
+        TrieTeacher(FutureHardTeacher(base), trie).targets(torch.arange(2))
+
+
+def test_raw_teacher_when_correction_is_off():
+    base = crowd()
+    rows = torch.arange(240)
+    raw = ResidualTeacher(base.geometry, base.temperatures, Correction(enabled=False)).targets(rows).values
+    expected = teacher_distribution(
+        base.geometry.residuals(rows), base.geometry.codebooks, base.geometry.code_mask, base.temperatures
+    )
+    assert torch.equal(raw, expected)
+    assert (raw.argmax(-1) != base.geometry.stored(rows)).any(), "nothing to correct: the test is empty"
+    with pytest.raises(ConfigError, match="floor"):
+        Correction(floor=1.2)

@@ -1,0 +1,309 @@
+"""The front door: three lines in a training loop, and nothing of it left at inference."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from safetensors.torch import load, save
+
+from restd.data import Catalog
+from restd.distill import (
+    AuxiliaryConfig,
+    DistillConfig,
+    Geometry,
+    HorizonHeads,
+    MeanTeacher,
+    OutputDistiller,
+    ResidualDistiller,
+    ResidualTeacher,
+    TemperatureConfig,
+    strip,
+)
+from restd.errors import ArtifactError, ConfigError
+from restd.index import IndexConfig, build_index, import_index, with_shape
+from tests.test_distill_functions import made
+
+WIDTH = 24
+FULL = AuxiliaryConfig(weight=1.0, warm_up=0, cap=None)
+
+
+def distiller(seed=0, *, sizes=(6, 4, 5), **settings):
+    config = DistillConfig(**{"horizon": 3, "temperature": TemperatureConfig("fixed", 1.0), **settings})
+    geometry = made(seed, sizes=sizes)
+    return ResidualDistiller.of_tensors(
+        geometry.codebooks, geometry.latents, geometry.sids, sizes=geometry.sizes, width=WIDTH, config=config
+    )
+
+
+def states(rows=5, levels=3, seed=0):
+    return torch.randn(rows, levels, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def test_loss_is_weighted_logged_and_trains_the_heads():
+    module = distiller(auxiliary=FULL)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
+    losses = []
+    for step in range(60):
+        optimizer.zero_grad()
+        loss = module(states(), torch.arange(5), sid_loss=torch.tensor(3.0), step=step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]
+    log = module.last
+    assert log is not None
+    assert log.loss.item() == pytest.approx(losses[-1])
+    assert not log.loss.requires_grad
+    assert not log.capped
+    assert log.by_cell.shape == (3, 3)
+    assert log.by_cell.isnan().sum() == 3
+
+
+def test_warm_up_and_cap_are_applied():
+    module = distiller(auxiliary=AuxiliaryConfig(weight=0.1, warm_up=100, cap=0.05))
+    assert module(states(), torch.arange(5), sid_loss=torch.tensor(3.0), step=0).item() == 0.0
+    generous = module(states(), torch.arange(5), sid_loss=torch.tensor(1e6), step=50)
+    assert not module.last.capped
+    assert generous.item() == pytest.approx(0.05 * module.last.divergence.item())
+    tight = module(states(), torch.arange(5), sid_loss=torch.tensor(1e-3), step=50)
+    assert module.last.capped
+    assert tight.item() == pytest.approx(0.05e-3, rel=1e-4)
+
+
+def test_gradients_reach_the_states_and_stop_at_the_teacher():
+    module = distiller(auxiliary=FULL)
+    inputs = states().requires_grad_()
+    sid_loss = torch.tensor(2.0, requires_grad=True)
+    module(inputs, torch.arange(5), sid_loss=sid_loss, step=1).backward()
+    assert inputs.grad is not None
+    assert inputs.grad.abs().sum() > 0
+    assert sid_loss.grad is None
+    assert not module.teacher.geometry.codebooks.requires_grad
+
+
+def test_horizon_chooses_the_heads_that_learn_and_all_are_there():
+    one, three = distiller(horizon=1, auxiliary=FULL), distiller(horizon=3, auxiliary=FULL)
+    assert [p.shape for p in one.parameters()] == [p.shape for p in three.parameters()]
+    one(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1).backward()
+    assert one.heads.outer.grad[0].abs().sum() > 0
+    assert one.heads.outer.grad[1:].abs().sum() == 0
+
+
+def test_masked_levels_do_not_count():
+    module = distiller(auxiliary=FULL)
+    mask = torch.ones(5, 3, dtype=torch.bool)
+    mask[:, 2] = False
+    changed = module.teacher.geometry.latents.clone()
+    first = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=mask)
+    assert module.last.by_cell[2, 0].isnan()
+    assert torch.equal(changed, module.teacher.geometry.latents)
+    assert first.item() != module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1).item()
+    nothing = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=torch.zeros_like(mask))
+    assert nothing.item() == 0.0
+
+
+def test_a_disambiguation_code_has_no_teacher():
+    geometry = made(0)
+    longer = torch.cat([geometry.sids, torch.arange(12, dtype=torch.int16)[:, None]], dim=1)
+    module = ResidualDistiller.of_tensors(
+        geometry.codebooks, geometry.latents, longer, sizes=geometry.sizes, width=WIDTH, config=DistillConfig(horizon=3)
+    )
+    plain = distiller(temperature=TemperatureConfig())
+    for one in (module, plain):
+        one(states(), torch.arange(5), sid_loss=torch.tensor(9.0), step=500)
+    assert torch.equal(module.last.divergence, plain.last.divergence)
+
+
+def test_from_an_index(items_csv, tmp_path):
+    config = with_shape(IndexConfig(encoder="tfidf-svd"), levels=3, codes=8, dim=8)
+    index = build_index(Catalog(items_csv), tmp_path / "out", config)
+    module = ResidualDistiller.of_index(index, width=WIDTH, config=DistillConfig(horizon=3))
+    assert torch.isfinite(module(states(), torch.tensor([0, 9, 99, 199, 299]), sid_loss=torch.tensor(1.0), step=500))
+    assert float(module.temperatures[0]) > float(module.temperatures[2]), "k-means: one temperature a level"
+    residuals = module.teacher.geometry.residuals(torch.arange(3)).numpy()
+    assert abs(residuals - index.trajectory([0, 1, 2])[:, :-1]).max() < 1e-5
+    assert module.teacher.geometry.latents.element_size() * 8 == 16 * 1
+    bare = import_index(_codes_of(index, tmp_path))
+    with pytest.raises(ConfigError, match="imported without latents or codebooks"):
+        ResidualDistiller.of_index(bare, width=WIDTH)
+
+
+def _codes_of(index, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": index.table.ids, "sid": index.sids.tolist()}), tmp_path / "codes.parquet")
+    return tmp_path / "codes.parquet"
+
+
+def test_mean_teacher_behind_the_same_door():
+    geometry = made(0)
+    taus = torch.ones(3)
+    rows, queries = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 0, 1, 1])
+    teacher = MeanTeacher.of(ResidualTeacher(geometry, taus), queries, rows)
+    module = ResidualDistiller(teacher, taus, width=WIDTH, config=DistillConfig(horizon=3, auxiliary=FULL))
+    assert torch.isfinite(module(states(4), rows, sid_loss=torch.tensor(1.0), step=1, queries=queries))
+
+
+@pytest.mark.parametrize(("kind", "weight", "cap"), [("full", 0.1, 0.05), ("nontarget", 0.02, 0.01)])
+def test_output_controls_have_the_papers_coefficients(kind, weight, cap):
+    teacher = ResidualTeacher(made(0), torch.ones(3))
+    module = OutputDistiller(teacher, kind=kind)
+    assert (module.config.weight, module.config.cap) == (weight, cap)
+    logits = torch.randn(5, 3, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss = module(logits, torch.arange(5), sid_loss=torch.tensor(100.0), step=120)
+    assert loss.item() == pytest.approx(weight * module.last.divergence.item(), rel=1e-5)
+    loss.backward()
+    assert torch.isfinite(logits.grad).all()
+    assert (logits.grad[:, 1, 4:] == 0).all(), "padding codes got a gradient"
+    with pytest.raises(ConfigError, match="the codes of every level"):
+        module(logits[:, :2], torch.arange(5), sid_loss=torch.tensor(1.0), step=1)
+
+
+# -- state, autocast, compile, processes -------------------------------------------------------------------------------
+
+
+def test_state_comes_back_and_other_codebooks_are_refused():
+    first, second, other = distiller(0), distiller(0), distiller(1)
+    with torch.no_grad():
+        first.heads.outer.add_(1.0)
+    stored = load(save(first.state_dict()))  # tensors only: safetensors can hold them
+    second.load_state_dict(stored)
+    assert torch.equal(second.heads.outer, first.heads.outer)
+    with pytest.raises(ArtifactError, match="trained with codebooks"):
+        other.load_state_dict(stored)
+    assert not [name for name in stored if "latents" in name or "sids" in name], "the index is not part of the state"
+
+
+def test_autocast_keeps_the_loss_in_float32():
+    module = distiller(auxiliary=FULL)
+    plain = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1)
+    with torch.autocast("cpu", dtype=torch.float16):
+        inside = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1)
+    assert inside.dtype == torch.float32
+    assert inside.item() == pytest.approx(plain.item(), rel=0.05)
+
+
+COMPILED = """
+import torch
+from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller
+torch.manual_seed(0)
+config = DistillConfig(horizon=3, auxiliary=AuxiliaryConfig(warm_up=0))
+books, latents, sids = torch.randn(3, 8, 4), torch.randn(20, 4), torch.randint(8, (20, 3))
+module = ResidualDistiller.of_tensors(books, latents, sids, width=16, config=config)
+states, rows, sid_loss = torch.randn(5, 3, 16), torch.arange(5), torch.tensor(1.0)
+plain = module(states, rows, sid_loss=sid_loss, step=1)
+compiled = torch.compile(module, backend="aot_eager", fullgraph=True)(states, rows, sid_loss=sid_loss, step=1)
+compiled.backward()
+assert torch.allclose(plain, compiled), (plain, compiled)
+assert module.heads.outer.grad.abs().sum() > 0
+"""
+
+
+def test_compiles_without_a_break():
+    """In a process of its own: the type checker that tests switch on cannot be compiled."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _work(rank, port, results):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    module = torch.nn.parallel.DistributedDataParallel(distiller(auxiliary=FULL))
+    half = slice(rank * 2, rank * 2 + 2)
+    loss = module(states(4)[half], torch.arange(4)[half], sid_loss=torch.tensor(1.0), step=1)
+    loss.backward()
+    results[rank] = module.module.heads.outer.grad.clone()
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_share_their_gradients():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        results = manager.dict()
+        torch.multiprocessing.spawn(_work, args=(port, results), nprocs=2)
+        gathered = [results[0], results[1]]
+    module = distiller(auxiliary=FULL)
+    module(states(4), torch.arange(4), sid_loss=torch.tensor(1.0), step=1).backward()
+    assert torch.allclose(gathered[0], gathered[1])
+    assert torch.allclose(gathered[0], module.heads.outer.grad, atol=1e-5)
+
+
+def test_strip_leaves_nothing():
+    model = torch.nn.Module()
+    model.body = torch.nn.Linear(3, 3)
+    model.inner = torch.nn.Sequential(torch.nn.Linear(2, 2), HorizonHeads(4, 2, horizon=2))
+    model.distiller = distiller()
+    before = {name: value.clone() for name, value in model.state_dict().items() if name.startswith("body")}
+    removed = strip(model)
+    assert removed == sum(p.numel() for p in distiller().parameters()) + 2 * (16 + 8 + 12 + 2)
+    assert {name for name, _ in model.named_parameters()} == {
+        "body.weight",
+        "body.bias",
+        "inner.0.weight",
+        "inner.0.bias",
+    }
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    assert strip(model) == 0
+    with pytest.raises(ConfigError, match="model itself is a distiller"):
+        strip(distiller())
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def call(module, **changes):
+    given = {"states": states(), "rows": torch.arange(5), **changes}
+    return module(given["states"], given["rows"], sid_loss=torch.tensor(1.0), step=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"states": states()[..., :-1]}, r"wanted \(5, 3, 24\)"),
+        ({"states": states(levels=4)}, r"wanted \(5, 3, 24\)"),
+        ({"rows": torch.tensor([0, 1, 2, 3, 12])}, "this index has 0 to 11"),
+        ({"rows": torch.tensor([-1, 1, 2, 3, 4])}, "rows from -1"),
+        ({"states": states() * torch.nan}, "NaN or infinity"),
+    ],
+)
+def test_bad_batches(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        call(distiller(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": 4}, "horizon of 4 was asked for with 3 levels"),
+        ({"horizon": 0}, "horizon of 0"),
+        ({"discount": 0.0}, "discount of 0.0"),
+        ({"discount": 1.5}, "discount of 1.5"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        distiller(**settings)
+
+
+def test_bad_weights_and_tensors():
+    with pytest.raises(ConfigError, match="cap above 0 or none"):
+        AuxiliaryConfig(cap=0.0)
+    with pytest.raises(ConfigError, match="at least 1 of each"):
+        HorizonHeads(0, 4, horizon=1)
+    geometry = made(0)
+    with pytest.raises(ConfigError, match=r"wanted latents \[item, 3\]"):
+        Geometry.of(geometry.codebooks, geometry.latents[:, :2], geometry.sids)
+    with pytest.raises(ConfigError, match="not of the same index"):
+        Geometry.of(geometry.codebooks[:, :3], geometry.latents, geometry.sids)
+    with pytest.raises(ConfigError, match="NaN or infinity"):
+        Geometry.of(geometry.codebooks * torch.nan, geometry.latents, geometry.sids, sizes=geometry.sizes)
