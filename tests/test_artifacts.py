@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from restd.artifacts import create, open_artifact, read_manifest, store, swap
+from restd.artifacts import create, open_artifact, read_manifest, sole_writer, store, swap
 from restd.errors import ArtifactError
 
 KIND = "numbers"
@@ -200,3 +200,64 @@ def test_a_killed_writer_loses_nothing(tmp_path, way):
     assert last > 0, "no writer ever finished: the kills tested nothing"
     write(target, 99)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"], "leftovers of killed writers were not removed"
+
+
+def test_a_file_of_the_users_inside_an_artefact_is_never_deleted(tmp_path):
+    write(tmp_path / "a", 1)
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"also holds 'notes.txt'"):
+        write(tmp_path / "a", 2)
+    assert (tmp_path / "a" / "notes.txt").read_text() == "mine"
+    assert read(tmp_path / "a") == 1
+
+
+def test_adopted_files_survive_a_failed_write(tmp_path):
+    made = tmp_path / "made.bin"
+    made.write_bytes(b"hours of work")
+
+    def failing():
+        with create(tmp_path / "a", kind=KIND, schema=1, settings={}) as writer:
+            writer.adopt(made)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+    assert made.read_bytes() == b"hours of work"
+
+
+def test_safetensors_on_a_full_disk_is_told_too(tmp_path):
+    from safetensors import SafetensorError
+
+    def failing():
+        with create(tmp_path / "a", kind=KIND, schema=1, settings={}):
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(ArtifactError, match="disk is full"):
+        failing()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from restd.artifacts import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    def enter():
+        with sole_writer(tmp_path):
+            return True
+
+    with pytest.raises(ArtifactError, match="Another restd process is writing"):
+        enter()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert enter()

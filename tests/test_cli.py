@@ -162,7 +162,7 @@ MISTAKES = {
     "not UTF-8": (index_of(b"id,title\n1,a\n2,\xff\n"), "row 3, column 'title': the bytes are not UTF-8"),
     "NaN vectors": (index_vectors(NAN), "vector 3 holds NaN"),
     "too few vectors": (index_vectors(np.ones((7, 4), np.float32)), "7 vectors for 300 items"),
-    "wrong-width vectors": (index_vectors(np.ones(300, np.float32)), "shape (300,)"),
+    "vectors in one row": (index_vectors(np.ones(300, np.float32)), "shape (300,)"),
     "fewer items than codes": (index_of(many(40, "{n},item {n}"), "--codes", "64"), "only 40 items"),
     "all items identical": (index_of(many(50, "{n},same words"), "--codes", "4"), "same vector"),
     "no text anywhere": (index_of(many(50, "{n},")), "holds a word"),
@@ -215,7 +215,7 @@ def check_of(judgments):
         (check_of("query,item\nmug,7\n"), "'7' is not in the catalogue"),
         (lambda tmp_path: ("inspect", tmp_path), "is not an artefact"),
         (lambda tmp_path: ("data", "check", tmp_path), "no file named items.*"),
-        (lambda tmp_path: ("bench", "vibes"), "wanted one of index, trie, shop"),
+        (lambda tmp_path: ("bench", "vibes"), "wanted one of index, trie, shop, overhead, teacher"),
     ],
 )
 def test_mistakes_of_other_commands(run, tmp_path, arguments, message):
@@ -286,3 +286,123 @@ def test_public_names():
         assert getattr(restd, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = restd.nothing
+
+
+def test_the_same_command_after_an_add_does_not_undo_it(run, indexed, items_csv, tmp_path):
+    (tmp_path / "new.csv").write_text("id,title,description\nn1,red steel mug,small\n")
+    assert run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")[0] == 0
+    code, _, err = run("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", indexed)
+    assert code == 2
+    assert "would undo that" in err
+    assert len(SidIndex.load(indexed)) == 301
+    assert not (indexed / "quality.json").exists(), "the report of the old index is stale"
+
+
+def test_new_items_are_read_as_the_old_ones_were(run, tmp_path):
+    words = ["red", "blue", "oak", "mug", "desk", "lamp", "tall", "round"]
+    lines = [f"{n},{words[n % 8]} {words[n // 8 % 8]} {words[n // 64 % 8]},noise{n}" for n in range(200)]
+    (tmp_path / "a.csv").write_text("asin,name,junk\n" + "\n".join(lines) + "\n")
+    (tmp_path / "b.csv").write_text("asin,name,junk\nx,red blue oak,other noise\n")
+    arguments = ("--map", "id=asin", "--map", "title=name", "--text", "name", "--encoder", "tfidf-svd")
+    assert run("index", "--catalog", tmp_path / "a.csv", *arguments, "--out", tmp_path / "i")[0] == 0
+    code, out, err = run("add", "--index", tmp_path / "i", "--catalog", tmp_path / "b.csv")
+    assert code == 0, err
+    assert "still fit" in out
+
+
+def test_embeddings_of_another_index_are_refused_by_add(run, indexed, tmp_path):
+    import shutil
+
+    (tmp_path / "other.csv").write_text("id,title\n" + "".join(f"{n},thing {n} of {n % 7}\n" for n in range(80)))
+    assert run("index", "--catalog", tmp_path / "other.csv", "--encoder", "tfidf-svd", "--out", tmp_path / "o")[0] == 0
+    shutil.rmtree(indexed / "embeddings")
+    (tmp_path / "new.csv").write_text("id,title,description\nn1,red steel mug,small\n")
+    code, _, err = run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")
+    assert code == 2
+    assert "no embeddings beside the index" in err
+    shutil.copytree(tmp_path / "o" / "embeddings", indexed / "embeddings")
+    code, _, err = run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")
+    assert code == 2
+    assert "was made with" in err
+
+
+def test_a_damaged_cache_says_what_to_delete_and_does_not_hide_the_index(run, indexed, items_csv):
+    shard = next((indexed / "embeddings").glob("shard-*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    code, out, err = run("inspect", indexed)
+    assert code == 0
+    assert "300 items" in out
+    code, _, err = run("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", indexed)
+    assert code == 2
+    assert "It only saves work: delete" in err
+
+
+def test_places_that_cannot_be_written(run, items_csv, indexed, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for arguments in (
+        ("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", tmp_path / "file" / "x"),
+        ("inspect", indexed, "--png", tmp_path / "nowhere" / "x.png"),
+        ("inspect", indexed, "--png", tmp_path / "x.foo"),
+        ("remove", "--index", indexed, "--ids", ","),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 2, err
+        assert err.splitlines()[-1].startswith("restd:")
+        assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("mistake", [("index", "--levels", "many"), ("frobnicate",), ("data", "shop")])
+def test_wrong_usage_ends_with_code_2(run, mistake):
+    code, _, err = run(*mistake)
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_interruption(run, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("restd.data.write_dataset", interrupted)
+    code, _, err = run("data", "shop", "--items", 500, "--out", tmp_path / "s")
+    assert code == 130
+    assert "interrupted" in err
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pa.table({"id": ["a", "b"], "sid": [[0.5], [1.0]]}), "no whole number"),
+        (pa.table({"id": ["a", "b"], "sid": ["-1", "-2"]}), "codes from -2"),
+        (pa.table({"id": ["a", None], "sid": [[0], [1]]}), "empty id"),
+        (pa.table({"id": pa.array([], pa.string()), "sid": pa.array([], pa.list_(pa.int64()))}), "holds no items"),
+    ],
+)
+def test_bad_codes(run, tmp_path, table, message):
+    pq.write_table(table, tmp_path / "codes.parquet")
+    code, _, err = run("index", "--codes", tmp_path / "codes.parquet", "--out", tmp_path / "i")
+    assert code == 2
+    assert message in err
+
+
+def test_import_refuses_what_it_would_ignore_and_round_trips(run, indexed, tmp_path):
+    codes = indexed / "index" / "items.parquet"
+    pq.write_table(pq.read_table(codes).drop_columns("raw"), tmp_path / "codes.parquet")
+    books = indexed / "index" / "codebooks.safetensors"
+    arguments = ("--codes", tmp_path / "codes.parquet", "--codebooks", books)
+    code, _, err = run("index", *arguments, "--levels", 7, "--out", tmp_path / "i")
+    assert code == 2
+    assert "--levels means nothing" in err
+    assert run("index", *arguments, "--out", tmp_path / "i")[0] == 0
+    assert SidIndex.load(tmp_path / "i").layout() == SidIndex.load(indexed).layout()
+    code, _, err = run("index", *arguments, "--out", indexed)
+    assert code == 2
+    assert "another --out" in err
+
+
+def test_benchmarks_take_their_own_options_only(run):
+    code, _, err = run("bench", "trie", "--items", 5000)
+    assert code == 2
+    assert "no option --items" in err
+    code, _, err = run("bench", "index", "--items", -5)
+    assert code == 2
+    assert "too few" in err

@@ -272,3 +272,69 @@ def test_check_counts_what_is_doubtful(tmp_path):
 )
 def test_words(text, expected):
     assert words(text) == expected
+
+
+def test_mapped_names_win_over_columns_that_bear_them(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("asin,name,title\n1,Red mug,ignored\n")
+    catalog = Catalog(path, columns={"id": "asin", "title": "name"})
+    batch = next(catalog.batches())
+    assert batch.to_pydict() == {"id": ["1"], "title": ["Red mug"], "category": [[]], "title_original": ["ignored"]}
+    assert Catalog(path, columns={"id": "asin", "title": "asin"}).ids().to_pylist() == ["1"]
+    (tmp_path / "judgments.csv").write_text("q,item,rel,query,grade\nmug,1,E,old,I\n")
+    table = read_judgments(tmp_path / "judgments.csv", columns={"query": "q", "grade": "rel"})
+    assert table["query"].to_pylist() == ["mug"]
+    assert table["grade"].to_pylist() == [3.0]
+    assert table["query_original"].to_pylist() == ["old"]
+
+
+def test_numbers_are_no_text_in_any_format(tmp_path):
+    rows = [{"id": str(n), "title": "mug" if n else "", "price": 1.5 + n, "note": "x1" if n else "2"} for n in range(3)]
+    (tmp_path / "items.csv").write_text(as_csv([{k: str(v) for k, v in row.items()} for row in rows]))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
+    for name in ("items.csv", "items.parquet"):
+        catalog = Catalog(tmp_path / name)
+        assert catalog.text_columns == ["title", "note"]
+        assert catalog.texts(next(catalog.batches())).to_pylist() == ["2", "mug. x1", "mug. x1"]
+
+
+def test_odd_column_types(tmp_path):
+    table = pa.table(
+        {
+            "id": [" 1 ", "2"],
+            "colour": pa.array(["red", "blue"]).dictionary_encode(),
+            "category": pa.array([None, ["a"]], pa.list_(pa.string())),
+        }
+    )
+    pq.write_table(table, tmp_path / "items.parquet")
+    catalog = Catalog(tmp_path / "items.parquet")
+    assert catalog.ids().to_pylist() == ["1", "2"]
+    batch = next(catalog.batches())
+    assert catalog.texts(batch).to_pylist() == ["red", "blue"]
+    assert batch["category"].to_pylist() == [[], ["a"]]
+    assert check_data(tmp_path / "items.parquet", catalog=catalog).catalog.without_category == 1
+
+
+def test_json_lines_whose_first_record_lacks_a_column(tmp_path):
+    (tmp_path / "items.jsonl").write_text('{"id": 1}\n{"id": 2, "title": "mug"}\n{"id": 99999999999999999999}\n')
+    catalog = Catalog(tmp_path / "items.jsonl")
+    assert pa.Table.from_batches(list(catalog.batches(1)))["title"].to_pylist() == ["", "mug", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("items.csv", "id,title\n1,mug\n".encode("utf-16"), "UTF-8"),
+        ("items.jsonl", b'{"id": {"a": 1}}\n', "neither text nor numbers"),
+        ("items.jsonl", b'{"id": "1", "title": "\\ud800"}\n', "half a character"),
+    ],
+)
+def test_more_bad_tables(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(zip(Catalog(tmp_path / name).batches(), Catalog(tmp_path / name).ids(), strict=False))
+
+
+def test_fractions_of_time_decide_the_order(tmp_path):
+    (tmp_path / "histories.csv").write_text("user,item,time\na,2,1.9\na,1,1.1\n")
+    assert read_histories(tmp_path / "histories.csv")["item"].to_pylist() == ["1", "2"]

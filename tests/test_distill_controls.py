@@ -281,16 +281,22 @@ def test_swap_is_an_involution_and_its_quality_is_measured():
         odd += int((counts % 2).sum())
     assert quality.coverage == pytest.approx(1 - odd / (3 * len(train)))
     own = everything(base)
-    gaps = []
+    gaps, entropies, shapes = [], [], []
     for row in train.tolist():
         for level in range(3):
             donor = int(control.donors[row, level])
-            if donor != row:
-                code = stored[row, level]
-                gaps.append(abs(float(own[row, level, code] - own[donor, level, code])))
+            if donor == row:
+                continue
+            code = int(stored[row, level])
+            ours, theirs = own[row, level], own[donor, level]
+            gaps.append(abs(float(ours[code] - theirs[code])))
+            entropies.append(abs(float(torch.special.entr(ours).sum() - torch.special.entr(theirs).sum())))
+            rest = [sorted((float(p) for j, p in enumerate(q) if j != code), reverse=True) for q in (ours, theirs)]
+            shapes.append(gaps[-1] + sum(abs(a - b) for a, b in zip(*rest, strict=True)))
     assert quality.stored_gap == pytest.approx(np.median(gaps), abs=1e-6)
-    assert quality.shape_median <= quality.shape_p90
-    assert quality.shape_median < 0.3
+    assert quality.entropy_gap == pytest.approx(np.median(entropies), abs=1e-5)
+    assert quality.shape_median == pytest.approx(np.median(shapes), abs=1e-5)
+    assert quality.shape_p90 == pytest.approx(np.quantile(shapes, 0.9), abs=1e-2)
 
 
 # -- temperatures ------------------------------------------------------------------------------------------------------
@@ -389,6 +395,13 @@ def test_mean_teacher_needs_true_pairs():
     )
     with pytest.raises(ConfigError, match=f"row {stranger} is not among the positives"):
         mean.targets(torch.tensor([stranger]), torch.tensor([0]))
+
+
+def test_mean_teacher_of_a_teacher_with_other_slots_is_refused():
+    base = crowd()
+    mean = MeanTeacher.of(FutureHardTeacher(base), torch.tensor([0]), torch.tensor([1]))
+    with pytest.raises(ConfigError, match="one slot a level"):
+        mean.targets(torch.tensor([1]), torch.tensor([0]))
 
 
 def test_one_positive_a_query_is_the_ordinary_teacher():

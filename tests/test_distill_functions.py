@@ -356,6 +356,24 @@ def test_nontarget_divergence_does_not_see_the_correction(seed, sizes):
     assert values[1].item() >= -1e-6
 
 
+@given(seeds)
+def test_nontarget_divergence_by_hand(seed):
+    geometry = made(seed, sizes=(4, 6))
+    rows = torch.arange(3)
+    targets = ResidualTeacher(geometry, torch.ones(2)).targets(rows).values
+    logits = torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(seed))
+    stored = geometry.stored(rows)
+    expected = []
+    for row in range(3):
+        for level, size in enumerate((4, 6)):
+            others = [code for code in range(size) if code != int(stored[row, level])]
+            teacher = targets[row, level, others].double()
+            teacher, student = teacher / teacher.sum(), logits[row, level, others].double().softmax(-1)
+            expected.append(float((teacher * (teacher / student).log()).sum()))
+    found = nontarget_output_kl(logits, targets, stored, torch.ones(3, 2, dtype=torch.bool), geometry.code_mask)
+    assert found.item() == pytest.approx(np.mean(expected), abs=1e-4)
+
+
 def test_a_single_code_has_no_alternatives():
     geometry = made(1, sizes=(1, 1))
     targets = ResidualTeacher(geometry, torch.ones(2)).targets(torch.arange(3)).values

@@ -74,6 +74,16 @@ def test_warm_up_and_cap_are_applied():
     assert tight.item() == pytest.approx(0.05e-3, rel=1e-4)
 
 
+def test_the_papers_sum_weighs_a_fifth_of_the_mean():
+    mean, total = (
+        distiller(auxiliary=AuxiliaryConfig(warm_up=0, cap=cap, positions=n)) for cap, n in ((9.0, 1), (9.0, 5))
+    )
+    first, second = (module(states(), torch.arange(5), sid_loss=torch.tensor(1e6), step=1) for module in (mean, total))
+    assert first.item() == pytest.approx(5 * second.item(), rel=1e-5)
+    with pytest.raises(ConfigError, match="0 positions"):
+        AuxiliaryConfig(positions=0)
+
+
 def test_gradients_reach_the_states_and_stop_at_the_teacher():
     module = distiller(auxiliary=FULL)
     inputs = states().requires_grad_()
@@ -176,6 +186,9 @@ def test_state_comes_back_and_other_codebooks_are_refused():
     assert torch.equal(second.heads.outer, first.heads.outer)
     with pytest.raises(ArtifactError, match="trained with codebooks"):
         other.load_state_dict(stored)
+    warmer = distiller(0, temperature=TemperatureConfig("fixed", 2.0))
+    with pytest.raises(ArtifactError, match="trained at temperatures"):
+        warmer.load_state_dict(stored)
     assert not [name for name in stored if "latents" in name or "sids" in name], "the index is not part of the state"
 
 
@@ -197,9 +210,12 @@ books, latents, sids = torch.randn(3, 8, 4), torch.randn(20, 4), torch.randint(8
 module = ResidualDistiller.of_tensors(books, latents, sids, width=16, config=config)
 states, rows, sid_loss = torch.randn(5, 3, 16), torch.arange(5), torch.tensor(1.0)
 plain = module(states, rows, sid_loss=sid_loss, step=1)
-compiled = torch.compile(module, backend="aot_eager", fullgraph=True)(states, rows, sid_loss=sid_loss, step=1)
+module.config = DistillConfig(horizon=3)
+fast = torch.compile(module, backend="aot_eager", fullgraph=True)
+for step in range(40):  # λ changes at every step of the warm-up, and the code must not
+    compiled = fast(states, rows, sid_loss=sid_loss, step=step)
+    assert torch.allclose(module(states, rows, sid_loss=sid_loss, step=step), compiled)
 compiled.backward()
-assert torch.allclose(plain, compiled), (plain, compiled)
 assert module.heads.outer.grad.abs().sum() > 0
 """
 

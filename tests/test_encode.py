@@ -206,3 +206,31 @@ def test_vectors_of_uneven_width_or_missing(items_csv, tmp_path):
         import_vectors(Catalog(items_csv), tmp_path / "v.parquet", tmp_path / "e", column="embedding")
     with pytest.raises(DataError, match="check --vectors"):
         import_vectors(Catalog(items_csv), tmp_path / "nothing.npy", tmp_path / "e")
+
+
+def test_missing_shards_are_noticed(items_csv, tmp_path, small_shards, monkeypatch):
+    monkeypatch.setattr(room, "_write_shard", lambda path, vectors, **where: None)
+    with pytest.raises(ArtifactError, match="holds 0 vectors for 300 items"):
+        encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
+
+
+def test_samples_of_text_span_the_catalogue(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("id,title\n" + "".join(f"{n},{'english' if n < 500 else 'その他'}\n" for n in range(999)))
+    found = room._some_texts(Catalog(path), 500, total=999)
+    assert found.count("その他") > 200
+
+
+@pytest.mark.parametrize(
+    "titles",
+    [
+        ["Czajnik elektryczny ze stali"],
+        ["Bollitore elettrico in acciaio"],
+        ["Paslanmaz çelik su ısıtıcı"],
+        ["Kettle 1.2L"],
+    ],
+)
+def test_only_what_is_plainly_english_is_taken_for_it(titles):
+    from restd.encode import default_encoder
+
+    assert default_encoder(titles) == "use-multilingual"

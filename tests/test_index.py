@@ -54,10 +54,7 @@ def test_only_the_stages_that_changed_run_again(built, items_csv, tmp_path):
 
     told = []
     build_index(Catalog(items_csv), tmp_path / "out", replace(CONFIG, policy="suffix"), tell=told.append)
-    assert [line for line in told if line.startswith(("Kept", "Fitting"))] == [
-        "Kept 300 embeddings of width 128 (tfidf-svd)" if "128" in told[1] else told[1],
-        "Kept the codebooks",
-    ]
+    assert [line.split()[0] for line in told] == ["Encoding", "Kept", "Kept", "Assigning", "Resolving"]
     told.clear()
     build_index(Catalog(items_csv), tmp_path / "out", with_shape(CONFIG, codes=16), tell=told.append)
     assert "Fitting kmeans codebooks" in told
@@ -84,7 +81,8 @@ def test_rqvae_and_balanced_indexes_build_and_load(items_csv, tmp_path):
     even = build_index(Catalog(items_csv), tmp_path / "even", replace(CONFIG, balanced=True))
     counts = [np.bincount(index.sids[:, 0], minlength=8) for index in (plain, even)]
     assert gini(counts[1]) < gini(counts[0])
-    assert (even.raw == plain.raw).all()
+    assert (even.raw != plain.raw).any()
+    assert even.edited.mean() < 0.2, "what balancing changed is no edit"
 
 
 def test_level_one_invariant(built):

@@ -110,7 +110,7 @@ def test_levels_of_different_sizes_are_padded_and_never_assigned():
 
 def test_automatic_codes_grow_with_the_catalogue():
     sizes = [automatic_codes(items) for items in (1, 1_000, 10_000, 100_000, 10_000_000)]
-    assert sizes == [16, 16, 64, 128, 256]
+    assert sizes == [1, 16, 64, 128, 256]
 
 
 @pytest.mark.parametrize(
@@ -191,3 +191,38 @@ def test_balanced_assignment_evens_out_use(rng):
     spread = [np.bincount(codes[:, 0], minlength=16).std() for codes in (greedy, balanced)]
     assert spread[1] < 0.5 * spread[0]
     assert (balanced == assign_balanced(latents, quantizer.codebooks, seed=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (KMeansConfig, {"levels": 0}),
+        (KMeansConfig, {"dim": 0}),
+        (KMeansConfig, {"seed": -1}),
+        (KMeansConfig, {"sample": 1}),
+        (KMeansConfig, {"iterations": 0}),
+        (RqVaeConfig, {"dim": -3}),
+        (RqVaeConfig, {"hidden": (0,)}),
+        (RqVaeConfig, {"epochs": 0}),
+        (RqVaeConfig, {"learning_rate": -1.0}),
+        (RqVaeConfig, {"weight_decay": -1.0}),
+    ],
+)
+def test_impossible_settings(kind, settings):
+    with pytest.raises(ConfigError, match="wanted"):
+        kind(**settings)
+
+
+def test_vectors_that_differ_only_in_length_are_identical():
+    vectors = np.ones((50, 4), np.float32) * np.linspace(1, 9, 50, dtype=np.float32)[:, None]
+    for fit, config in ((fit_kmeans, KMeansConfig(codes=4)), (fit_rqvae, RqVaeConfig(codes=4))):
+        with pytest.raises(ConfigError, match="same vector"):
+            fit(vectors, config, items=50)
+
+
+def test_a_level_of_one_code_leaves_the_unit_sane():
+    from dataclasses import replace
+
+    quantizer = fit_rqvae(clustered(), replace(SMALL_VAE, codes=(1, 8, 8)), items=600)
+    lengths = np.square(quantizer.latents(clustered()).astype(np.float32)).sum(1).mean()
+    assert lengths == pytest.approx(1.0, rel=0.2)

@@ -131,3 +131,13 @@ def test_too_many_addresses_for_a_key():
 def test_an_empty_trie_is_refused():
     with pytest.raises(ConfigError, match="at least one item"):
         Trie.of(np.empty((0, 2), np.int16), (4, 4))
+
+
+def test_no_prefix_and_no_such_code_lead_nowhere(rng):
+    small = np.array([[0, 1], [2, 3]], np.int16)
+    large = np.unique(rng.integers(0, 256, (60_000, 4)), axis=0).astype(np.int16)
+    for trie in (Trie.of(small, (4, 4)), Trie.of(large, (256,) * 4)):
+        for depth in range(trie.levels):
+            assert not trie.children(depth, torch.tensor([-1])).any()
+            for node, code in ((-1, 0), (0, -1), (0, 9999)):
+                assert trie.advance(depth, torch.tensor([node]), torch.tensor([code])).tolist() == [-1]

@@ -41,7 +41,10 @@ def read_recipe(name: str) -> dict[str, dict[str, Any]]:
     """Read a recipe: a TOML file of your own, or the name of one inside the package."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file():
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"Recipe {name} is not UTF-8; save it as UTF-8.") from error
     else:
         folder = resources.files("restd") / RECIPES
         known = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
@@ -77,7 +80,7 @@ def read_section(kind: type[Config], values: Mapping[str, Any], *, section: str)
         if name not in known:
             raise ConfigError(f"[{section}] has no setting {name!r}; it has: {', '.join(known)}.")
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        return TypeAdapter(kind).validate_python(dict(values), strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][:1])

@@ -1,5 +1,6 @@
 """Folders that can be trusted: a manifest, safetensors and parquet, hashed, written whole or not at all."""
 
+from restd.artifacts.lock import sole_writer
 from restd.artifacts.manifest import FileEntry, Manifest, hash_file, hash_json
 from restd.artifacts.store import Artifact, Writer, create, open_artifact, read_manifest
 
@@ -13,4 +14,5 @@ __all__ = [
     "hash_json",
     "open_artifact",
     "read_manifest",
+    "sole_writer",
 ]

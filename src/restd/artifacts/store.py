@@ -1,6 +1,7 @@
 """Writing and opening artefacts."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from restd.artifacts.manifest import MANIFEST, FileEntry, Manifest, hash_file, recorded_versions
@@ -56,8 +57,11 @@ class Writer:
         return rows
 
     def adopt(self, path: Path) -> None:
-        """Move a finished file into the artefact."""
-        shutil.move(path, self.folder / path.name)
+        """Take a finished file into the artefact without moving it: should the writing fail, it is still there."""
+        try:
+            os.link(path, self.folder / path.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, self.folder / path.name)
 
 
 @contextmanager
@@ -140,10 +144,16 @@ def check_target(target: Path, *, kind: str) -> None:
         raise ArtifactError(
             f"{target} already holds something that restd did not write; choose another folder or empty it."
         )
-    found = read_manifest(target).kind
-    if found != kind:
+    manifest = read_manifest(target)
+    if manifest.kind != kind:
         raise ArtifactError(
-            f"{target} holds an artefact of kind '{found}', not '{kind}'; choose another folder or remove it."
+            f"{target} holds an artefact of kind '{manifest.kind}', not '{kind}'; choose another folder or remove it."
+        )
+    foreign = sorted({entry.name for entry in target.iterdir()} - {MANIFEST, *manifest.files})
+    if foreign:
+        raise ArtifactError(
+            f"{target} also holds {foreign[0]!r}, which restd did not write and would delete; move it, or choose "
+            "another folder."
         )
 
 
@@ -172,11 +182,6 @@ class Artifact:
     def tensors(self, name: str) -> dict[str, np.ndarray]:
         """Read `name.safetensors`."""
         return load_file(self.folder / f"{name}.safetensors")
-
-    def tensor_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Shapes in `name.safetensors`, without reading the values."""
-        with safe_open(self.folder / f"{name}.safetensors", framework="numpy") as stream:
-            return {key: tuple(stream.get_slice(key).get_shape()) for key in stream.keys()}  # noqa: SIM118
 
     def table(self, name: str, *, columns: list[str] | None = None) -> pa.Table:
         """Read `name.parquet`."""

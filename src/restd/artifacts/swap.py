@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import platform
 import re
 import shutil
 import sys
@@ -53,7 +54,12 @@ def _aside(target: Path) -> Path:
 
 def temporary_folder(target: Path) -> Path:
     """Name of this process's folder under construction, beside the target so that a rename stays on one disk."""
-    return target.with_name(f".{target.name}.tmp-{os.getpid()}-{os.urandom(4).hex()}")
+    return target.with_name(f".{target.name}.tmp-{_host()}-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def _host() -> str:
+    """Name of this machine: on a shared disk, process numbers of another one say nothing."""
+    return re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "_"
 
 
 def recover(target: Path) -> None:
@@ -64,7 +70,7 @@ def recover(target: Path) -> None:
 
 def remove_leftovers(target: Path) -> None:
     """Delete what killed writers of this target left behind; a running writer's folder is not touched."""
-    pattern = re.compile(re.escape(f".{target.name}.tmp-") + r"(\d+)-[0-9a-f]+")
+    pattern = re.compile(re.escape(f".{target.name}.tmp-{_host()}-") + r"(\d+)-[0-9a-f]+")
     if not target.parent.is_dir():
         return
     for entry in target.parent.iterdir():

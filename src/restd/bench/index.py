@@ -89,7 +89,7 @@ def _error(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks) -> floa
 
 
 def _faiss(sample: np.ndarray, vectors: np.ndarray, *, codes: Any, beam: int) -> dict[str, float]:
-    quantizer = faiss.ResidualQuantizer(_DIM, _LEVELS, int(np.log2(codes)))
+    quantizer = faiss.ResidualQuantizer(_DIM, _LEVELS, int(codes).bit_length() - 1)
     quantizer.max_beam_size = beam
     train_seconds, _ = timed(lambda: quantizer.train(sample))
     encode_seconds, packed = timed(lambda: quantizer.compute_codes(vectors))

@@ -11,6 +11,8 @@ from restd.cli import bench, data, index
 from restd.cli.console import fail, show, warn
 from restd.errors import RestdError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     help="Semantic-ID retrieval and recommendation with residual trajectory distillation.",
     no_args_is_help=True,
@@ -57,6 +59,11 @@ def main() -> None:
     except RestdError as error:
         fail(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        fail("interrupted; nothing half-written was left behind.")
-        sys.exit(130)
+    except OSError as error:
+        place = error.filename or "the system refused"
+        fail(f"{error.strerror or error}: {place}; check the path, its rights and its disk.")
+        sys.exit(2)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            fail("interrupted; what was finished is kept, and the same command goes on from there.")
+        raise

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
@@ -48,5 +49,5 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))  # as they are: a cell may look like markup
     _out.print(table)

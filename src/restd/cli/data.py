@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from restd.cli.console import note, show, show_json, show_table, tell, warn
+from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.data import Source
@@ -14,6 +15,15 @@ app = typer.Typer(help="Make a data set (shop, movies, esci, nq320k) or check on
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears when it is complete.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def column_pairs(column_map: list[str] | None) -> dict[str, str]:
+    """Read `ours=yours` options."""
+    pairs = [entry.partition("=") for entry in column_map or []]
+    for name, equals, column in pairs:
+        if not (name and equals and column):
+            raise ConfigError(f"--map {name}{equals}{column!r} is not of the form ours=yours, as in id=asin.")
+    return {name: column for name, _, column in pairs}
 
 
 def _write(source: "Source", out: Path, *, as_json: bool) -> None:
@@ -104,12 +114,19 @@ def nq320k(
 @app.command()
 def check(
     folder: Annotated[Path, typer.Argument(help="A data set folder, or one with items.* and judgments.* files.")],
+    column_map: Annotated[
+        list[str] | None, typer.Option("--map", help="Your column of the items for one of ours: id=asin (repeatable).")
+    ] = None,
+    judgment_map: Annotated[
+        list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Count what is there and find what is wrong: duplicates, empties, leaks between splits."""
-    from restd.data import check_data
+    from restd.data import Catalog, check_data
 
-    found = check_data(folder)
+    catalog = Catalog(folder, columns=column_pairs(column_map))
+    found = check_data(folder, catalog=catalog, judgment_columns=column_pairs(judgment_map))
     if as_json:
         show_json(found.to_dict())
         return

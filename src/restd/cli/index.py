@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restd.cli.console import show, show_json, show_table, tell, warn
-from restd.errors import ConfigError, MissingExtraError
+from restd.cli.data import column_pairs
+from restd.errors import ArtifactError, ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from restd.data import Catalog
+    from restd.encode import Encoder
     from restd.index import IndexConfig, IndexQuality, SidIndex
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -58,7 +60,10 @@ def index(
     """Make a Semantic-ID index: encode, fit codebooks, assign codes, resolve collisions, report."""
     from restd.index import build_index
 
-    if codes is not None and Path(codes).suffix:
+    if codes is not None and Path(codes).suffix and not codes.replace(".", "").isdigit():
+        beside = {"--catalog": catalog, "--policy": policy, "--levels": levels, "--dim": dim, "--vectors": vectors}
+        if useless := [name for name, value in beside.items() if value is not None]:
+            raise ConfigError(f"{useless[0]} means nothing when SIDs are imported with --codes {codes}; leave it out.")
         made = _import(Path(codes), out, codebooks=codebooks, latents=latents, column_map=column_map)
     else:
         if catalog is None:
@@ -113,32 +118,27 @@ def _codes(text: str | None) -> int | tuple[int, ...] | None:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _pairs(column_map: list[str] | None) -> dict[str, str]:
-    pairs = [entry.partition("=") for entry in column_map or []]
-    for name, equals, column in pairs:
-        if not (name and equals and column):
-            raise ConfigError(f"--map {name}{equals}{column!r} is not of the form ours=yours, as in id=asin.")
-    return {name: column for name, _, column in pairs}
-
-
 def _catalog(path: Path, column_map: list[str] | None, text: str | None, separator: str) -> "Catalog":
     from restd.data import Catalog
 
-    columns = tuple(name.strip() for name in text.split(",")) if text else ()
-    return Catalog(path, columns=_pairs(column_map), text=columns, category_separator=separator)
+    return Catalog(path, columns=column_pairs(column_map), text=_text_columns(text), category_separator=separator)
 
 
 def _import(
     codes: Path, out: Path, *, codebooks: Path | None, latents: Path | None, column_map: list[str] | None
 ) -> "SidIndex":
+    from restd.artifacts import sole_writer
     from restd.index import import_index
     from restd.index.build import refuse_foreign_folder
     from restd.index.sid_index import FOLDER
 
     refuse_foreign_folder(out)
+    if (out / "embeddings").exists():
+        raise ConfigError(f"{out} holds an index that was built from a catalogue; import into another --out.")
     tell(f"Importing SIDs of {codes}")
-    made = import_index(codes, codebooks=codebooks, latents=latents, columns=_pairs(column_map))
-    made.save(out / FOLDER)
+    made = import_index(codes, codebooks=codebooks, latents=latents, columns=column_pairs(column_map))
+    with sole_writer(out):
+        made.save(out / FOLDER)
     return made
 
 
@@ -155,70 +155,140 @@ def inspect(
 
 def add(
     folder: Annotated[Path, typer.Option("--index", help="The folder restd index made.")],
-    catalog: Annotated[Path, typer.Option(help="The new items, with the columns of the old.")],
+    catalog: Annotated[Path, typer.Option(help="The new items.")],
     column_map: Map = None,
     text: Text = None,
-    separator: Annotated[str, typer.Option(help="What parts a category path written as one string.")] = " > ",
+    separator: Annotated[str | None, typer.Option(help="What parts a category path written as one string.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Give new items Semantic IDs without touching the old ones or the codebooks."""
+    """Give new items Semantic IDs without touching the old ones or the codebooks.
+
+    The new items are read as the old ones were, unless --map, --text or --separator say otherwise.
+    """
     from dataclasses import asdict
 
     import numpy as np
 
-    from restd.artifacts import read_manifest
-    from restd.encode import Embeddings
-    from restd.index import SidIndex
-    from restd.index.sid_index import FOLDER
+    from restd.artifacts import sole_writer
+    from restd.data import Catalog
+    from restd.encode import encode_texts
 
-    old = SidIndex.load(folder)
-    items = _catalog(catalog, column_map, text, separator)
-    ids = items.ids().to_pylist()
-    encoder = Embeddings.open(folder / "embeddings").encoder()
-    tell(f"Encoding {len(ids):,} new items")
-    vectors = np.concatenate([encoder.encode(items.texts(batch).to_pylist()) for batch in items.batches()])
-    grown, drift = old.add(ids, vectors)
-    grown.save(folder / FOLDER, parents={"index": read_manifest(folder / FOLDER).content})
+    with sole_writer(folder):
+        old = _load_built(folder)
+        reading = old.origin["reading"]
+        items = Catalog(
+            catalog,
+            columns=column_pairs(column_map) or reading["columns"],
+            text=_text_columns(text) or tuple(reading["text"]),
+            category_separator=separator or reading["separator"],
+        )
+        ids = items.ids().to_pylist()
+        encoder = _encoder_of(old, folder)
+        tell(f"Encoding {len(ids):,} new items")
+        texts = [text for batch in items.batches() for text in items.texts(batch).to_pylist()]
+        if empty := sum(not text for text in texts):
+            warn(f"{empty:,} new items have no text at all: their codes are arbitrary.")
+        grown, drift = old.add(ids, np.asarray(encode_texts(encoder, texts)))
+        _replace_index(grown, folder)
     show_json({**asdict(drift), "drifted": drift.drifted}) if as_json else show(drift.sentence())
 
 
 def remove(
     folder: Annotated[Path, typer.Option("--index", help="The folder restd index made.")],
-    ids: Annotated[str, typer.Option(help="Items to remove: id,id,…")],
+    ids: Annotated[str | None, typer.Option(help="Items to remove: id,id,…")] = None,
+    single: Annotated[
+        list[str] | None, typer.Option("--id", help="One item, whatever its id holds (repeatable).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Take items out of an index; the others keep their Semantic IDs."""
-    from restd.artifacts import read_manifest
+    from restd.artifacts import sole_writer
     from restd.index import SidIndex
-    from restd.index.sid_index import FOLDER
 
-    old = SidIndex.load(folder)
-    names = [name.strip() for name in ids.split(",") if name.strip()]
-    smaller = old.remove(names)
-    smaller.save(folder / FOLDER, parents={"index": read_manifest(folder / FOLDER).content})
+    names = [*(single or []), *(name.strip() for name in (ids or "").split(",") if name.strip())]
+    if not names:
+        raise ConfigError("No items were named; give --ids id,id,… or --id ID.")
+    with sole_writer(folder):
+        old = SidIndex.load(folder)
+        smaller = old.remove(names)
+        _replace_index(smaller, folder)
     if as_json:
         show_json({"removed": len(old) - len(smaller), "items": len(smaller)})
     else:
         show(f"{len(old) - len(smaller):,} items removed, {len(smaller):,} left.")
 
 
+def _load_built(folder: Path) -> "SidIndex":
+    from restd.index import SidIndex
+
+    found = SidIndex.load(folder)
+    if found.quantizer is None:
+        raise ConfigError(
+            f"{folder} was imported without a quantiser, so it cannot take new items; build an index instead."
+        )
+    return found
+
+
+def _encoder_of(index: "SidIndex", folder: Path) -> "Encoder":
+    """Load the encoder the index was made with; the one kept beside it must be the same."""
+    from restd.encode import Embeddings
+
+    held = folder / "embeddings"
+    if not held.is_dir():
+        raise ConfigError(
+            f"{folder} has no embeddings beside the index, so its encoder is not known; name the folder restd index "
+            "made, or add items from Python with vectors of your own (index.add)."
+        )
+    embeddings = Embeddings.open(held)
+    wanted = index.origin["encoder"]
+    if embeddings.settings["encoder"] != wanted:
+        raise ArtifactError(
+            f"The index in {folder} was made with {wanted}, but {held} with {embeddings.settings['encoder']}; "
+            "run restd index again, and add the items then."
+        )
+    return embeddings.encoder()
+
+
+def _replace_index(changed: "SidIndex", folder: Path) -> None:
+    from restd.artifacts import read_manifest
+    from restd.index.sid_index import FOLDER
+
+    home = folder / FOLDER if (folder / FOLDER).is_dir() else folder
+    manifest = read_manifest(home)
+    changed.save(home, parents={**manifest.parents, "index": manifest.content})
+    for stale in ("quality.json", "quality.png"):
+        (folder / stale).unlink(missing_ok=True)
+
+
+def _text_columns(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
 def _report(made: "SidIndex", folder: Path, *, as_json: bool, png: Path | None = None, write: bool = True) -> None:
     import json
 
+    from restd.artifacts.store import full_disk_told
     from restd.encode import Embeddings
     from restd.index import measure_quality
     from restd.report import draw_index
 
     held = folder / "embeddings"
-    embeddings = Embeddings.open(held) if made.quantizer is not None and held.is_dir() else None
+    embeddings = None
+    if made.quantizer is not None and held.is_dir():
+        try:
+            embeddings = Embeddings.open(held)
+        except ArtifactError as error:  # only the error of embeddings goes unmeasured: the index itself is intact
+            warn(str(error))
     tell("Measuring quality")
     quality = measure_quality(made, embeddings=embeddings)
     if write:
-        (folder / "quality.json").write_text(json.dumps(quality.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with full_disk_told(folder):
+            (folder / "quality.json").write_text(json.dumps(quality.to_dict(), indent=2) + "\n", encoding="utf-8")
         png = folder / "quality.png"
     if png is not None:
         try:
-            draw_index(made, quality, png)
+            with full_disk_told(png):
+                draw_index(made, quality, png)
             tell(f"Picture: {png}")
         except MissingExtraError as error:
             if not write:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +12,15 @@ import pyarrow as pa
 from restd._arrow import pc
 from restd.artifacts import hash_file, hash_json
 from restd.data.dataset import find_table
-from restd.data.readers import column_names, first_row, read_batches, resolve_columns
+from restd.data.readers import column_names, first_row, other_columns, read_batches, resolve_columns
 from restd.data.schema import CATEGORY
 from restd.errors import DataError
 
 _FIELD_SEPARATOR = ". "
+_CANONICAL = ("id", "title", "category")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """A table of items on disk, read in batches so that it may be larger than memory.
 
@@ -37,6 +40,10 @@ class Catalog:
         path = find_table(Path(self.path), "items")
         if not path.is_file():
             raise DataError(f"{path} does not exist, or is not a file; check the path.")
+        if not self.category_separator:
+            raise DataError(
+                "The separator of category paths is empty; wanted what stands between two parts, such as ' > '."
+            )
         object.__setattr__(self, "path", path)
 
     def batches(self, rows: int = 8192) -> Iterator[pa.RecordBatch]:
@@ -44,12 +51,18 @@ class Catalog:
         mapping = self._mapping()
         row = first_row(self.path)
         for batch in read_batches(self.path, rows=rows):
-            yield self._canonical(batch, mapping, row)
+            try:
+                yield self._canonical(batch, mapping, row)
+            except pa.ArrowException as error:
+                raise DataError(
+                    f"{self.path}: from row {row} on, a column holds values that are no text: "
+                    f"{str(error).splitlines()[0]}."
+                ) from error
             row += batch.num_rows
 
     def texts(self, batch: pa.RecordBatch) -> pa.StringArray:
         """Return the text to encode for each item of a canonical batch; empty where an item has none."""
-        parts = [_text_of(batch.column(name)) for name in self.text_columns(batch)]
+        parts = [_text_of(batch.column(name)) for name in self.text_columns]
         # no nulls here: Arrow's join that skips nulls loses a last row in which all are null
         led = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
         pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, led, strict=True)]
@@ -59,17 +72,23 @@ class Catalog:
         """Return every id in file order; a duplicate or an empty one is an error that names its row."""
         column = self._mapping()["id"]
         stream = read_batches(self.path, rows=1 << 16, columns=[column])
-        chunks = [pc.cast(batch.column(0), pa.string()) for batch in stream]
+        try:
+            chunks = [_ids_of(batch.column(0)) for batch in stream]
+        except pa.ArrowException as error:
+            raise DataError(f"{self.path}: column {column!r} holds ids that are neither text nor numbers.") from error
         ids = pa.chunked_array(chunks, pa.string()).combine_chunks()
         if len(ids) == 0:
             raise DataError(f"{self.path} holds no items; wanted a header and at least one row.")
         _refuse_bad_ids(ids, path=self.path, column=column)
         return ids
 
+    def reading(self) -> dict[str, Any]:
+        """How the file is read, as plain values: what items that come later should be read with too."""
+        return {"columns": dict(self.columns), "text": list(self.text), "separator": self.category_separator}
+
     def identity(self) -> str:
         """Hash of the file's bytes and of how they are read: equal hashes mean equal items."""
-        reading = {"columns": dict(self.columns), "text": list(self.text), "separator": self.category_separator}
-        return hash_json({"file": hash_file(self.path), **reading})
+        return hash_json({"file": hash_file(self.path), **self.reading()})
 
     def _mapping(self) -> dict[str, str]:
         available = column_names(self.path)
@@ -85,7 +104,7 @@ class Catalog:
 
     def _canonical(self, batch: pa.RecordBatch, mapping: Mapping[str, str], row: int) -> pa.RecordBatch:
         size = batch.num_rows
-        ids = pc.cast(batch.column(mapping["id"]), pa.string())
+        ids = _ids_of(batch.column(mapping["id"]))
         if ids.null_count:
             missing = int(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError(f"{self.path}: row {row + missing}, column {mapping['id']!r}: an item needs an id.")
@@ -94,23 +113,40 @@ class Catalog:
             category = _category_paths(batch.column(mapping["category"]), self.category_separator)
         else:
             category = pa.array([[]] * size, CATEGORY)
-        others = [name for name in batch.schema.names if name not in mapping.values()]
+        others = other_columns(batch.schema.names, mapping, _CANONICAL)
         return pa.RecordBatch.from_arrays(
-            [ids, _text_of(title), category, *(batch.column(name) for name in others)],
-            names=["id", "title", "category", *others],
+            [ids, _text_of(title), category, *(batch.column(name) for name in others.values())],
+            names=[*_CANONICAL, *others],
         )
 
-    def text_columns(self, batch: pa.RecordBatch) -> list[str]:
-        """Return the columns whose text is encoded, in order."""
+    @cached_property
+    def text_columns(self) -> list[str]:
+        """The columns whose text is encoded, in order: as chosen, else the title and every other column of text.
+
+        A column whose first values are all numbers is not text, whatever the format: in a CSV everything looks like it.
+        """
+        first = next(self.batches(), None)
         if self.text:
-            user_to_canonical = {column: name for name, column in self.columns.items()}
-            return [user_to_canonical.get(name, name) for name in self.text]
-        rest = [field.name for field in batch.schema if _is_text(field.type) and field.name not in ("id", "title")]
+            renamed = {column: name for name, column in other_columns(column_names(self.path), {}, _CANONICAL).items()}
+            chosen = {**renamed, **{column: name for name, column in self._mapping().items()}}
+            return [chosen.get(name, name) for name in self.text]
+        if first is None:
+            return ["title"]
+        rest = [name for name in first.schema.names if name not in _CANONICAL and _is_text(first.column(name))]
         return ["title", *rest]
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def _is_text(values: pa.Array) -> bool:
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return False
+    filled = pc.filter(_text_of(values), pc.not_equal(_text_of(values), ""))
+    numbers = pc.match_substring_regex(filled, r"^[-+]?[0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?$")
+    return len(filled) == 0 or not pc.all(numbers).as_py()
+
+
+def _ids_of(values: pa.Array) -> pa.StringArray:
+    return pc.utf8_trim_whitespace(pc.cast(values, pa.string()))
 
 
 def _text_of(values: pa.Array) -> pa.StringArray:
@@ -122,7 +158,7 @@ def _text_of(values: pa.Array) -> pa.StringArray:
 
 def _category_paths(values: pa.Array, separator: str) -> pa.ListArray:
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-        return pc.cast(values, CATEGORY)
+        return pc.fill_null(pc.cast(values, CATEGORY), pa.scalar([], CATEGORY))
     texts = pc.fill_null(pc.cast(values, pa.string()), "").to_pylist()
     paths = [[part.strip() for part in text.split(separator) if part.strip()] for text in texts]
     return pa.array(paths, CATEGORY)

@@ -1,5 +1,6 @@
 """What is in a data set and what is wrong with it, before anyone spends an hour on it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -73,7 +74,9 @@ class DataCheck:
         return asdict(self)
 
 
-def check_data(folder: Path, *, catalog: Catalog | None = None) -> DataCheck:
+def check_data(
+    folder: Path, *, catalog: Catalog | None = None, judgment_columns: Mapping[str, str] | None = None
+) -> DataCheck:
     """Check a data set folder: ids, texts, grades, splits; what is fatal raises, what is doubtful is counted."""
     catalog = catalog or Catalog(folder)
     ids = catalog.ids()
@@ -81,7 +84,7 @@ def check_data(folder: Path, *, catalog: Catalog | None = None) -> DataCheck:
     judgments = None
     path = optional_table(folder, "judgments") if folder.is_dir() else None
     if path is not None:
-        table = read_judgments(path)
+        table = read_judgments(path, columns=judgment_columns)
         refuse_unknown_items(table, ids, path=path)
         judgments = check_judgments(table, items=len(ids))
     return DataCheck(items, judgments, tuple(_warnings(items, judgments)))
@@ -91,9 +94,7 @@ def _check_catalog(catalog: Catalog) -> CatalogCheck:
     count = empty_titles = without_text = depth = without_category = 0
     digests: list[np.ndarray] = []
     paths: set[tuple[str, ...]] = set()
-    text_columns: tuple[str, ...] = ()
     for batch in catalog.batches(1 << 14):
-        text_columns = text_columns or tuple(catalog.text_columns(batch))
         texts = catalog.texts(batch)
         count += batch.num_rows
         empty_titles += pc.sum(pc.equal(batch.column("title"), "")).as_py()
@@ -113,7 +114,7 @@ def _check_catalog(catalog: Catalog) -> CatalogCheck:
         categories=len(paths),
         depth=depth,
         without_category=without_category,
-        text_columns=text_columns,
+        text_columns=tuple(catalog.text_columns),
     )
 
 

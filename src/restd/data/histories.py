@@ -31,12 +31,14 @@ def read_histories(path: Path, *, columns: Mapping[str, str] | None = None) -> p
 
 
 def _times(values: pa.ChunkedArray, column: str, path: Path) -> np.ndarray:
-    """Return times as integers: seconds, or whatever unit the file's numbers have."""
+    """Return times as integers, in whatever unit the file's whole numbers have; fractions count in millionths of it."""
     for kind in (pa.int64(), pa.float64(), pa.timestamp("s"), pa.timestamp("us")):
         try:
             converted = pc.cast(values, kind)
         except pa.ArrowException:
             continue
+        if converted.null_count == 0 and kind == pa.float64():  # fractions of a second decide an order too
+            return np.round(converted.to_numpy() * 1e6).astype(np.int64)
         if converted.null_count == 0:
             return pc.cast(converted, pa.int64(), safe=False).to_numpy().astype(np.int64)
     row = next((row for row, value in enumerate(values) if not _parses(value)), 0)  # 0: numbers and dates are mixed

@@ -12,6 +12,7 @@ from restd.data.dataset import find_table
 from restd.data.readers import (
     column_names,
     first_row,
+    other_columns,
     read_batches,
     required_text,
     resolve_columns,
@@ -46,8 +47,8 @@ def read_judgments(path: Path, *, columns: Mapping[str, str] | None = None) -> p
         "grade": _grades(raw, found.get("grade"), path),
         "split": _splits(raw, found["split"], path) if "split" in found else split_of_queries(query),
     }
-    others = {name: raw[name] for name in raw.column_names if name not in found.values()}
-    return pa.table({**canonical, **others})
+    kept = other_columns(raw.column_names, found, tuple(canonical))
+    return pa.table({**canonical, **{name: raw[column] for name, column in kept.items()}})
 
 
 def split_of_queries(queries: pa.ChunkedArray | pa.Array) -> pa.Array:

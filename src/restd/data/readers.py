@@ -18,6 +18,8 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 _COMPRESSION = (".gz", ".zst", ".bz2")
 _BLOCK_BYTES = 1 << 23
+_LOOK = 1_000
+"""Records of JSON lines that are looked at to learn the columns; a key that first appears later is not read."""
 
 
 def table_format(path: Path) -> str:
@@ -74,8 +76,9 @@ def column_names(path: Path) -> list[str]:
             return pq.read_schema(path).names
     except pa.ArrowException as error:
         raise DataError(_explain(path, str(error))) from error
-    first = next(_json_lines(path, rows=1, columns=None), None)
-    return [] if first is None else first.schema.names
+    with pa.input_stream(path, compression="detect") as raw:
+        records = [record for _, record in islice(_parsed_lines(path, io.BufferedReader(raw)), _LOOK)]
+    return list(dict.fromkeys(name for record in records for name in record))  # in order of first appearance
 
 
 def _header(path: Path, *, delimiter: str) -> list[str]:
@@ -84,6 +87,12 @@ def _header(path: Path, *, delimiter: str) -> list[str]:
     if not head.strip():
         raise DataError(f"{path} is empty; wanted a header line and one record a line.")
     line = head.split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf")
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: row 1: the header's bytes are not UTF-8; save the file as UTF-8.") from error
+    if b"\0" in line:
+        raise DataError(f"{path}: row 1: the header holds zero bytes, as UTF-16 does; save the file as UTF-8.")
     parse = pa_csv.ParseOptions(delimiter=delimiter)
     return pa_csv.read_csv(pa.py_buffer(line + b"\n"), parse_options=parse).schema.names
 
@@ -115,9 +124,8 @@ def _parquet(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa
 def _json_lines(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     with pa.input_stream(path, compression="detect") as raw:
         records = _parsed_lines(path, io.BufferedReader(raw))  # Arrow's own stream has no lines
-        names: list[str] | None = None
+        names = columns or column_names(path)
         while chunk := list(islice(records, rows)):
-            names = names or columns or list(chunk[0][1])
             arrays = {name: _json_column(path, name, chunk) for name in names}
             yield pa.RecordBatch.from_pydict(arrays)
 
@@ -143,9 +151,23 @@ def _json_column(path: Path, name: str, chunk: list[tuple[int, dict[str, object]
     values = [record.get(name) for _, record in chunk]
     try:
         return pa.array(values)
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         texts = [None if value is None else str(value) for value in values]  # mixed types: text serves all of them
+    except UnicodeEncodeError:
+        texts = values
+    try:
         return pa.array(texts, pa.string())
+    except UnicodeEncodeError as error:
+        row = next(number for number, record in chunk if _is_broken(record.get(name)))
+        raise DataError(f"{path}: row {row}, column {name!r} holds half a character (a lone surrogate).") from error
+
+
+def _is_broken(value: object) -> bool:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _explain(path: Path, message: str) -> str:
@@ -171,6 +193,8 @@ def resolve_columns(
     path: Path,
 ) -> dict[str, str]:
     """Match canonical names to a file's columns: as mapped, else under the canonical name itself.
+
+    A column of the file that bears a canonical name and was not chosen for it is known as `NAME_original` from then on.
 
     >>> resolve_columns(["asin", "title"], {"id": "asin"}, required=("id",), optional=("title",), path=Path("x.csv"))
     {'id': 'asin', 'title': 'title'}
@@ -206,3 +230,13 @@ def required_text(table: pa.Table, column: str, *, path: Path) -> pa.ChunkedArra
             f"{path}: row {first_row(path) + int(blank.argmax())}, column {column!r} is empty; wanted a value."
         )
     return values
+
+
+def other_columns(available: list[str], found: Mapping[str, str], canonical: tuple[str, ...]) -> dict[str, str]:
+    """Return the columns that stay as they are, by their names from then on.
+
+    >>> other_columns(["asin", "title", "price"], {"id": "asin"}, ("id", "title"))
+    {'title_original': 'title', 'price': 'price'}
+    """
+    rest = [name for name in available if name not in found.values()]
+    return {f"{name}_original" if name in canonical else name: name for name in rest}

@@ -25,8 +25,6 @@ JUDGMENTS: Final = pa.schema(
     ]
 )
 
-HISTORIES: Final = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
-
 SPLITS: Final = ("train", "valid", "test")
 
 GRADES: Final = {"E": 3.0, "S": 2.0, "C": 1.0, "I": 0.0}

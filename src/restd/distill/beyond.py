@@ -52,6 +52,8 @@ class MeanTeacher:
         place = torch.arange(len(owner), device=rows.device) - (end - start).cumsum(0)[owner] + end[owner]
         members = self.positives[place]
         values = self.base.targets(members).values
+        if values.shape[1] != self.geometry.levels:
+            raise ConfigError("The mean teacher averages teachers with one slot a level; apply it to such a one.")
         levels, codes = self.geometry.levels, values.shape[-1]
         same = self.geometry.stored(members) == self.geometry.stored(rows)[owner]
         agree = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1].cumprod(dim=1).bool()], dim=1)  # on y_{<t}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from restd.index import SidIndex
 
 _HEADS = 4
+_FINGERPRINT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,18 @@ class AuxiliaryConfig:
         weight: λ_max.
         warm_up: updates over which it rises from zero.
         cap: largest share of the SID loss it may add, per micro-batch; None for no cap.
+        positions: 1 weighs against the mean SID loss of a position, as the authors' release does. The paper's formula
+            has the sum over n positions (the levels, and EOS where there is one): n here weighs as that sum would.
     """
 
     weight: float = 0.1
     warm_up: int = 120
     cap: float | None = 0.05
+    positions: int = 1
 
     def __post_init__(self) -> None:
+        if self.positions < 1:
+            raise ConfigError(f"A SID loss of {self.positions} positions was asked for; wanted at least 1.")
         if self.weight < 0 or self.warm_up < 0 or (self.cap is not None and not self.cap > 0):
             raise ConfigError(
                 f"Weight {self.weight}, warm-up {self.warm_up} and cap {self.cap} cannot be used; wanted a weight and "
@@ -89,7 +96,8 @@ def weighted(
     divergence: Float[Tensor, ""], sid_loss: Float[Tensor, ""], step: int, config: AuxiliaryConfig
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], float]:
     """Auxiliary loss as it is added, its weight, and the weight asked for: warm-up, then the cap."""
-    asked = warm_up(step, weight=config.weight, steps=config.warm_up)
+    # a sum of n equal terms plus λ of something is n times (their mean plus λ/n of it)
+    asked = warm_up(step, weight=config.weight, steps=config.warm_up) / config.positions
     weight = capped_weight(asked, divergence, sid_loss, cap=config.cap)
     return weight * divergence, weight, asked
 
@@ -125,7 +133,7 @@ class ResidualDistiller(nn.Module):
             seed=config.seed,
         )
         self.temperatures: Tensor
-        self.register_buffer("temperatures", temperatures.clone())
+        self.register_buffer("temperatures", temperatures.clone(), persistent=False)  # the extra state has them
         self.last: DistillLog | None = None
 
     @classmethod
@@ -223,18 +231,28 @@ class ResidualDistiller(nn.Module):
             )
 
     def get_extra_state(self) -> Tensor:
-        """Say which codebooks the heads were trained against; a tensor, so that safetensors can hold it."""
+        """Say against which codebooks and at which temperatures the heads were trained.
+
+        A tensor, so that safetensors can hold it: 32 bytes of fingerprint, then the temperatures as float32.
+        """
         geometry = self.teacher.geometry
         hexadecimal = Codebooks(geometry.codebooks.cpu().numpy(), geometry.sizes).fingerprint()
-        return torch.tensor(list(bytes.fromhex(hexadecimal)), dtype=torch.uint8)
+        held = bytes.fromhex(hexadecimal) + self.temperatures.cpu().float().numpy().tobytes()
+        return torch.tensor(list(held), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Refuse heads that were trained against other codebooks."""
-        own, other = (bytes(held.tolist()).hex() for held in (self.get_extra_state(), state))
-        if own != other:
+        """Refuse heads that were trained against other codebooks or at other temperatures."""
+        own, other = (bytes(held.tolist()) for held in (self.get_extra_state(), state))
+        if own[:_FINGERPRINT] != other[:_FINGERPRINT]:
             raise ArtifactError(
-                f"These heads were trained with codebooks {other[:8]}, but this index has {own[:8]}; "
+                f"These heads were trained with codebooks {other.hex()[:8]}, but this index has {own.hex()[:8]}; "
                 "load them with the index they were trained with."
+            )
+        ours, theirs = (np.frombuffer(held[_FINGERPRINT:], np.float32) for held in (own, other))
+        if not np.allclose(ours, theirs, rtol=1e-4):
+            raise ArtifactError(
+                f"These heads were trained at temperatures {theirs.tolist()}, but this distiller was made with "
+                f"{ours.tolist()}; make it with the settings of that run."
             )
 
 

@@ -135,7 +135,9 @@ def capped_weight(
     weight: float, auxiliary: Float[Tensor, ""], sid_loss: Float[Tensor, ""], *, cap: float | None
 ) -> Float[Tensor, ""]:
     """λ_eff = min(λ, cap · sg[L_SID] / max(sg[L_RT], 1e-12)), a constant for the gradient; no cap where it is None."""
-    asked = torch.as_tensor(weight, dtype=torch.float32, device=auxiliary.device)
+    asked = (
+        torch.ones((), device=auxiliary.device) * weight
+    )  # not a constant: compiled code would be made anew each step
     if cap is None:
         return asked
     return torch.minimum(asked, cap * sid_loss.detach().float() / auxiliary.detach().float().clamp_min(1e-12))

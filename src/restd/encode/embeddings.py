@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from restd.artifacts import Artifact, create, hash_file, open_artifact
@@ -118,10 +119,16 @@ def encode_catalog(
             path = partial / f"shard-{number:05d}.safetensors"
             without_text += sum(not text for text in texts)
             if not path.exists():
-                _write_shard(path, _encode(model, texts, advance), start=number * _SHARD_ROWS)
+                _write_shard(path, encode_texts(model, texts, advance), start=number * _SHARD_ROWS)
             else:
                 advance(len(texts))
-    settings = {"requested": requested, "encoder": model.identity, "items": total, "without_text": without_text}
+    settings = {
+        "requested": requested,
+        "encoder": model.identity,
+        "items": total,
+        "without_text": without_text,
+        "reading": catalog.reading(),
+    }
     return _seal(target, partial, settings, parents, model)
 
 
@@ -147,14 +154,23 @@ def import_vectors(catalog: Catalog, source: Path, target: Path, *, column: str 
     if rows != total:
         raise DataError(f"{source} holds {rows:,} vectors for {total:,} items of {catalog.path}; one each is wanted.")
     identity = {"name": "vectors", "file": source.name, "dim": width}
-    settings = {"requested": requested, "encoder": identity, "items": total, "without_text": 0}
+    settings = {
+        "requested": requested,
+        "encoder": identity,
+        "items": total,
+        "without_text": 0,
+        "reading": catalog.reading(),
+    }
     return _seal(target, partial, settings, parents, None)
 
 
 def _unchanged(target: Path, requested: dict[str, Any], parents: dict[str, str]) -> Embeddings | None:
     if not (target / "manifest.json").is_file():
         return None
-    found = Embeddings.open(target)
+    try:
+        found = Embeddings.open(target)
+    except ArtifactError as error:
+        raise ArtifactError(f"{error} It only saves work: delete {target} and run the same command again.") from error
     manifest = found.artifact.manifest
     same = manifest.settings["requested"] == requested and manifest.parents == parents
     return found if same else None
@@ -170,14 +186,14 @@ def _make_encoder(catalog: Catalog, name: str, *, total: int, device: str | None
 
 def _some_texts(catalog: Catalog, count: int, *, total: int) -> list[str]:
     """Evenly spread texts, so that a catalogue sorted by category is still seen whole."""
-    stride = max(1, total // count)
+    stride = max(1, -(-total // count))
     found: list[str] = []
     start = 0
     for batch in catalog.batches():
         texts = catalog.texts(batch).to_pylist()
         found.extend(texts[(-start) % stride :: stride])
         start += len(texts)
-    return found[:count] if stride == 1 else found
+    return found
 
 
 def _shards_of_texts(catalog: Catalog) -> Iterator[list[str]]:
@@ -186,7 +202,10 @@ def _shards_of_texts(catalog: Catalog) -> Iterator[list[str]]:
         yield shard
 
 
-def _encode(model: Encoder, texts: Sequence[str], advance: Advance) -> Float[np.ndarray, "text dim"]:
+def encode_texts(
+    model: Encoder, texts: Sequence[str], advance: Advance = lambda count=1, **fields: None
+) -> Float[np.ndarray, "text dim"]:
+    """Encode texts a thousand at a time; an empty one, an item without text, gives zeros."""
     vectors = np.zeros((len(texts), model.dim), np.float32)
     for start in range(0, len(texts), _CHUNK_ROWS):
         rows = [row for row in range(start, min(start + _CHUNK_ROWS, len(texts))) if texts[row]]
@@ -222,14 +241,23 @@ def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | 
         unfinished.rename(path)
 
 
+def _rows_in(shard: Path) -> int:
+    with safe_open(shard, framework="numpy") as stream:
+        return stream.get_slice("vectors").get_shape()[0]
+
+
 def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "item dim"]]:
     if source.suffix == ".npy":
         try:
             array = np.load(source, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise DataError(f"{source} is not a .npy file of numbers: {error}.") from error
-        if array.ndim != 2:
-            raise DataError(f"{source} holds an array of shape {array.shape}; one row a vector [items, dim] is wanted.")
+        real = np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
+        if array.ndim != 2 or not real or 0 in array.shape:
+            raise DataError(
+                f"{source} holds {array.dtype} of shape {array.shape}; one row of numbers a vector, [items, dim], is "
+                "wanted."
+            )
         for start in range(0, len(array), _SHARD_ROWS):
             yield np.asarray(array[start : start + _SHARD_ROWS], np.float32)
         return
@@ -238,8 +266,8 @@ def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "it
     row = 0
     for batch in read_batches(source, rows=_SHARD_ROWS, columns=[column]):
         lists = batch.column(0).to_pylist()
-        widths = {len(vector or ()) for vector in lists}
-        if len(widths) != 1:
+        widths = {len(vector) if isinstance(vector, list) else 0 for vector in lists}
+        if len(widths) != 1 or 0 in widths:
             raise DataError(f"{source}: vectors from row {row} on have widths {sorted(widths)}; one width is wanted.")
         yield np.asarray(lists, np.float32)
         row += len(lists)
@@ -248,8 +276,15 @@ def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "it
 def _seal(
     target: Path, partial: Path, settings: dict[str, Any], parents: dict[str, str], model: Encoder | None
 ) -> Embeddings:
+    shards = sorted(partial.glob("shard-*.safetensors"))
+    held = sum(_rows_in(shard) for shard in shards)
+    if held != settings["items"]:
+        raise ArtifactError(
+            f"{partial} holds {held:,} vectors for {settings['items']:,} items; another process may have been at work "
+            "there: delete it and run the same command again."
+        )
     with create(target, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
-        for shard in sorted(partial.glob("shard-*.safetensors")):
+        for shard in shards:
             writer.adopt(shard)
         if isinstance(model, TfidfSvdEncoder):
             tensors, vocabulary = model.state()

@@ -1,19 +1,19 @@
 """Encoders: text to vectors. Each says exactly what it is, so that an index can be rebuilt and a mismatch refused."""
 
+import hashlib
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from restd.artifacts import hash_file, hash_json
 from restd.errors import DataError, MissingExtraError
 
 MINILM = "minilm"
 USE_MULTILINGUAL = "use-multilingual"
 TFIDF_SVD = "tfidf-svd"
+_LOOK = 64
 
 
 @runtime_checkable
@@ -46,14 +46,14 @@ class SentenceTransformerEncoder:
         disable_progress_bar()  # loading weights is no progress worth a bar, least of all in a log file
         try:
             self._model = SentenceTransformer(model, device=device)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise DataError(
                 f"The encoder {model!r} could not be loaded ({str(error).splitlines()[0]}); give a folder that holds a "
                 f"sentence-transformers model, or one of {MINILM}, {USE_MULTILINGUAL}, {TFIDF_SVD}."
             ) from error
         self._name = name or model
         self._batch = batch
-        self._fingerprint = _weights_hash(Path(model)) if Path(model).is_dir() else None
+        self._fingerprint = _weights_hash(self._model.state_dict())
 
     @property
     def dim(self) -> int:
@@ -65,7 +65,7 @@ class SentenceTransformerEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, width, longest input, and the hash of the weights where they are a folder."""
+        """Name, width, longest input, and a hash of the weights wherever they came from."""
         return {
             "name": self._name,
             "dim": self.dim,
@@ -81,8 +81,14 @@ class SentenceTransformerEncoder:
         return np.asarray(vectors, dtype=np.float32)
 
 
-def _weights_hash(folder: Path) -> str:
-    return hash_json({path.name: hash_file(path) for path in sorted(folder.rglob("*.safetensors"))})
+def _weights_hash(weights: Mapping[str, Any]) -> str:
+    """Hash of every tensor's name, shape and first values: tells models apart without reading gigabytes."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(repr(tensor.flatten()[:_LOOK].tolist()).encode())
+    return digest.hexdigest()
 
 
 class UseMultilingualEncoder:

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from restd.data.text import words
 from restd.encode.encoders import MINILM, USE_MULTILINGUAL
 
-_ENGLISH = frozenset(("the", "and", "for", "with", "of", "to", "in", "on", "is", "your", "this", "from", "by", "that"))
+_ENGLISH = frozenset(("the", "and", "for", "with", "of", "your", "this", "from", "that", "its", "you", "are"))
 _OTHER = frozenset(
     ("de", "la", "el", "los", "las", "para", "con", "por", "una", "del", "und", "der", "die", "das", "mit", "le", "les")
 )
+_ENOUGH = 0.01
+"""Share of English little words below which a text is not taken for English: titles of other languages have a few."""
 
 
 def default_encoder(texts: Sequence[str]) -> str:
-    """Choose `minilm` for English and `use-multilingual` for anything else, judged by letters and little words.
+    """Choose `minilm` for what is plainly English and `use-multilingual` otherwise, judged by letters and little words.
 
     >>> default_encoder(["Kettle with a lid for the kitchen"]), default_encoder(["Tetera con tapa para la cocina"])
     ('minilm', 'use-multilingual')
@@ -24,4 +26,5 @@ def default_encoder(texts: Sequence[str]) -> str:
     found = [word for text in texts for word in words(text)]
     english = sum(word in _ENGLISH for word in found)
     other = sum(word in _OTHER for word in found)
-    return USE_MULTILINGUAL if foreign > 0.1 * len(letters) or other > english else MINILM
+    plainly = english > max(2 * other, _ENOUGH * len(found)) and foreign <= 0.1 * len(letters)
+    return MINILM if plainly else USE_MULTILINGUAL

@@ -1,6 +1,7 @@
 """From a catalogue to an index: encode, fit, assign, resolve. A stage whose inputs are unchanged is not run again."""
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float16
 
-from restd.artifacts import create, open_artifact, read_manifest
+from restd.artifacts import create, open_artifact, read_manifest, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import Catalog
 from restd.encode import Embeddings, encode_catalog, import_vectors
-from restd.errors import ArtifactError
-from restd.index.policies import POLICIES, Problem, policy_named
+from restd.errors import ArtifactError, ConfigError
+from restd.index.keys import refuse_too_many
+from restd.index.policies import POLICIES, UNIQUE_WITHIN, Problem, policy_named
 from restd.index.sid_index import FOLDER, KIND, SidIndex
 from restd.index.table import SidTable
 from restd.progress import progress
@@ -28,6 +30,7 @@ from restd.quantize import (
     assign_balanced,
     fit_kmeans,
     fit_rqvae,
+    level_sizes,
     quantizer_from_state,
 )
 
@@ -35,7 +38,10 @@ logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_STAGES = ("embeddings", "quantizer", FOLDER)
+_OURS = re.compile(
+    rf"embeddings|quantizer|{FOLDER}|quality\.(json|png)|\.lock|\.(embeddings|quantizer|{FOLDER})\.(partial|old|tmp-.+)"
+)
+"""Everything restd index ever puts into its folder."""
 
 Tell = Callable[[str], None]
 
@@ -81,9 +87,25 @@ def build_index(
     config = config or IndexConfig()
     policy_named(config.policy)
     refuse_foreign_folder(out)
-    embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, tell=tell)
-    quantizer, parent = _fit(embeddings, out, config, tell=tell)
-    return _index(catalog, embeddings, quantizer, parent, out, config, tell=tell)
+    items = len(catalog.ids())
+    sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)  # before anything costly is done
+    if config.policy in UNIQUE_WITHIN:
+        refuse_too_many(items, sizes)
+    with sole_writer(out):
+        refuse_to_undo_changes(out)
+        embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, tell=tell)
+        quantizer, parent = _fit(embeddings, out, config, tell=tell)
+        return _index(catalog, embeddings, quantizer, parent, out, config, tell=tell)
+
+
+def refuse_to_undo_changes(out: Path) -> None:
+    """Refuse to make an index anew where items were added or removed since: they would silently be back or gone."""
+    target = out / FOLDER
+    if (target / MANIFEST).is_file() and "index" in read_manifest(target).parents:
+        raise ArtifactError(
+            f"Items were added to or removed from {target} since it was made, and making it again would undo that; "
+            f"choose another --out, or delete {target} first."
+        )
 
 
 def refuse_foreign_folder(out: Path) -> None:
@@ -93,8 +115,7 @@ def refuse_foreign_folder(out: Path) -> None:
     if not out.is_dir():
         raise ArtifactError(f"{out} is a file; --out wants a folder, new or made by restd index.")
     for entry in out.iterdir():
-        name = entry.name.removeprefix(".").split(".")[0]
-        if name not in _STAGES and entry.name not in ("quality.json", "quality.png"):
+        if not _OURS.fullmatch(entry.name):
             raise ArtifactError(
                 f"{out} already holds {entry.name!r}, which restd index did not write; choose another --out."
             )
@@ -129,7 +150,10 @@ def _fit(embeddings: Embeddings, out: Path, config: IndexConfig, *, tell: Tell) 
     target = out / "quantizer"
     settings = {"quantizer": config.quantizer, "config": plain(config.fit)}
     if (target / MANIFEST).is_file():
-        artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
+        try:
+            artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} It only saves work: delete {target} and run the command again.") from error
         manifest = artifact.manifest
         same = manifest.parents == {"embeddings": embeddings.artifact.content}
         if same and {name: manifest.settings[name] for name in settings} == settings:
@@ -162,7 +186,11 @@ def _index(
 ) -> SidIndex:
     target = out / FOLDER
     parents = {**embeddings.artifact.manifest.parents, "embeddings": embeddings.artifact.content, "quantizer": parent}
-    origin: dict[str, Any] = {"encoder": embeddings.settings["encoder"], "balanced": config.balanced}
+    origin: dict[str, Any] = {
+        "encoder": embeddings.settings["encoder"],
+        "reading": embeddings.settings["reading"],
+        "balanced": config.balanced,
+    }
     if (target / MANIFEST).is_file():
         manifest = read_manifest(target)
         settings = manifest.settings
@@ -172,10 +200,12 @@ def _index(
             return SidIndex.load(target)
     latents = _latents(embeddings, quantizer)
     tell("Assigning codes")
-    raw = assign(latents, quantizer.codebooks)
-    start = assign_balanced(latents, quantizer.codebooks, seed=config.fit.seed) if config.balanced else raw
+    if config.balanced:
+        raw = assign_balanced(latents, quantizer.codebooks, seed=config.fit.seed)
+    else:
+        raw = assign(latents, quantizer.codebooks)
     tell(f"Resolving collisions ({config.policy})")
-    found = POLICIES[config.policy](Problem(latents, start, quantizer.codebooks))
+    found = POLICIES[config.policy](Problem(latents, raw, quantizer.codebooks))
     table = SidTable(catalog.ids(), found.sids, found.sizes)
     index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin)
     index.save(target, parents=parents)
@@ -190,6 +220,14 @@ def _latents(embeddings: Embeddings, quantizer: Quantizer) -> Float16[np.ndarray
             latents[start : start + len(batch)] = quantizer.latents(batch)
             start += len(batch)
             advance(len(batch))
+    if start != len(latents):
+        raise ArtifactError(
+            f"{embeddings.artifact.folder} holds {start:,} vectors for {len(latents):,} items; delete it."
+        )
+    if not np.isfinite(latents).all():
+        raise ConfigError(
+            "Some latents are beyond the range of float16; keep kmeans.normalize on, or scale the vectors down."
+        )
     return latents
 
 

@@ -1,5 +1,6 @@
 """Semantic IDs made elsewhere: a table of codes, perhaps with codebooks and latents."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from restd.quantize import Codebooks, assign
 from restd.quantize.codebooks import MAX_CODES, check_rows
 
 IMPORTED = "none"
+_NONE = np.empty(0)
 
 
 def import_index(
@@ -42,6 +44,8 @@ def import_index(
     points = None if latents is None else _read_array(latents, dims=2).astype(np.float16)
     sizes = _sizes(sids, books)
     if books is not None:
+        if not np.isfinite(books.values).all():
+            raise DataError(f"{codebooks} holds NaN or infinity; finite numbers are wanted.")
         check_rows(sids, books)
     if points is not None:
         wanted = (len(ids), books.dim if books is not None else points.shape[1])
@@ -57,14 +61,17 @@ def import_index(
 def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray, Int16[np.ndarray, "item level"]]:
     available = column_names(path)
     found = resolve_columns(available, columns, required=("id",), optional=("sid",), path=path)
-    table = pa.Table.from_batches(list(read_batches(path, rows=1 << 16)))
-    ids = pc.cast(table[found["id"]], pa.string()).combine_chunks()
+    batches = list(read_batches(path, rows=1 << 16))
+    if not batches:
+        raise DataError(f"{path} holds no items; wanted one row an item.")
+    table = pa.Table.from_batches(batches)
+    ids = pc.utf8_trim_whitespace(pc.cast(table[found["id"]], pa.string())).combine_chunks()
+    if ids.null_count or pc.any(pc.equal(ids, "")).as_py():
+        raise DataError(f"{path}: column {found['id']!r} has an empty id; every item needs one.")
     if len(pc.unique(ids)) != len(ids):
         raise DataError(f"{path}: column {found['id']!r} repeats an id; one row an item is wanted.")
     if "sid" in found:
-        values = table[found["sid"]].to_pylist()
-        if values and isinstance(values[0], str):
-            values = [text.replace(",", " ").replace("-", " ").split() for text in values]
+        values = [_codes_in(value) for value in table[found["sid"]].to_pylist()]
         lengths = {len(value) for value in values}
         if len(lengths) != 1:
             raise DataError(
@@ -80,12 +87,18 @@ def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray,
     return ids, _as_codes(values, path)
 
 
+def _codes_in(value: object) -> list:
+    """Codes of one SID: a list, or text such as 3-17-5 or 3,17,5."""
+    if isinstance(value, str):
+        return re.split(r"[-,;|\s]+", value.strip()) if re.match(r"\s*\d", value) else [value]
+    return list(value) if isinstance(value, list) else [value]
+
+
 def _as_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
-    try:
-        codes = np.array(values, dtype=np.int64)
-    except (ValueError, TypeError) as error:
-        bad = next((row for row, value in enumerate(values) if not _are_integers(value)), 0)
-        raise DataError(f"{path}: row {first_row(path) + bad} holds a code that is no whole number.") from error
+    bad = next((row for row, value in enumerate(values) if not _are_integers(value)), None)
+    if bad is not None:
+        raise DataError(f"{path}: row {first_row(path) + bad} holds a code that is no whole number.")
+    codes = np.array([[int(float(code)) for code in value] for value in values], dtype=np.int64)
     if codes.min(initial=0) < 0 or codes.max(initial=0) > MAX_CODES:
         raise DataError(f"{path} holds codes from {codes.min()} to {codes.max()}; wanted 0 to {MAX_CODES}.")
     return codes.astype(np.int16)
@@ -93,7 +106,7 @@ def _as_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
 
 def _are_integers(values: tuple | list) -> bool:
     try:
-        return all(int(value) == float(value) for value in values)
+        return all(float(value).is_integer() for value in values)
     except (ValueError, TypeError):
         return False
 
@@ -114,19 +127,23 @@ def _read_codebooks(path: Path) -> Codebooks:
     if path.suffix == ".npy":
         return Codebooks.of(list(_read_array(path, dims=3)))
     tensors = _load(path)
+    stacked = [tensor for tensor in tensors.values() if tensor.ndim == 3]
+    if len(stacked) == 1:  # one tensor of all levels, as restd itself writes it, whatever stands beside it
+        return Codebooks.of(list(stacked[0]))
+    if not tensors:
+        raise DataError(f"{path} holds no tensors; wanted [level, code, dim], or [code, dim] a level.")
     first = next(iter(tensors.values()))
-    if len(tensors) == 1 and first.ndim == 3:
-        return Codebooks.of(list(first))
     if any(tensor.ndim != 2 or tensor.shape[1] != first.shape[1] for tensor in tensors.values()):
         raise DataError(
             f"{path} holds {[t.shape for t in tensors.values()]}; wanted [level, code, dim], or [code, dim] a level."
         )
-    return Codebooks.of([tensors[name] for name in sorted(tensors)])
+    by_number = sorted(tensors, key=lambda name: [int(part) for part in re.findall(r"\d+", name)] or [0])
+    return Codebooks.of([tensors[name] for name in by_number])
 
 
 def _read_array(path: Path, *, dims: int) -> np.ndarray:
     try:
-        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else next(iter(_load(path).values()))
+        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else next(iter(_load(path).values()), _NONE)
     except (ValueError, OSError) as error:
         raise DataError(f"{path} could not be read as an array of numbers: {error}.") from error
     if array.ndim != dims or not np.issubdtype(array.dtype, np.floating):

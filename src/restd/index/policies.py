@@ -183,7 +183,10 @@ def sinkhorn_last(problem: Problem) -> Resolution:
         residual = trajectory(problem.latents[rows], problem.raw[rows], problem.codebooks)[:, -2]
         for members in _by_group_size(group):
             distances = torch.cdist(torch.from_numpy(residual[members]), book[None]).square()
-            sids[rows[members], -1] = sinkhorn(distances).argmax(dim=2).numpy()
+            plan = sinkhorn(distances)
+            # few items share many codes, so the plan is flat over each one's part: take the nearest code of it
+            likely = plan >= plan.amax(dim=2, keepdim=True) / 2
+            sids[rows[members], -1] = distances.masked_fill(~likely, torch.inf).argmin(dim=2).numpy()
         if (sids[rows, -1] == before).all():
             break
     return problem.resolution(sids)
@@ -246,6 +249,10 @@ POLICIES: dict[str, Policy] = {
     "suffix": suffix,
     "none": none,
 }
+
+
+UNIQUE_WITHIN = ("single_substitution", "min_distortion")
+"""Policies that give every item an address of its own within the codebooks' levels."""
 
 
 def policy_named(name: str) -> Policy:

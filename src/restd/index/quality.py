@@ -219,7 +219,9 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
     for start in range(0, len(index), _ROWS):
         search.add(index.latents[start : start + _ROWS].astype(np.float32))
     _, found = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
-    others = found != rows[:, None]
+    itself = found == rows[:, None]
+    itself[~itself.any(axis=1), -1] = True  # copies pushed it out of its own list: drop the farthest instead
+    others = ~itself
     same = index.sids[found] == index.sids[rows][:, None]
     prefix = np.logical_and.accumulate(same, axis=2)
     return [float(prefix[:, :, level][others].mean()) for level in range(len(index.sizes))]
@@ -232,7 +234,8 @@ def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: i
         if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
             found.append(
                 f"Level {level.level} has collapsed: its {level.codes} codes are used like {raw:.1f}. "
-                "Train longer or with a lower learning rate, or ask for fewer codes (--codes)."
+                "Look at the vectors (are most of them alike?), train an RQ-VAE at a lower learning rate, or ask for "
+                "fewer codes (--codes)."
             )
         if level.single_child > _IDLE and level.level < len(levels):  # the last level is there to tell items apart
             found.append(

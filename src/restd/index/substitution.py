@@ -96,10 +96,13 @@ class _Neighbourhood:
         """Errors and keys when the given levels take every other code; `target` is the residual they start from."""
         keys = torch.tensor(base)
         for level in levels:
-            target = (target + self.books[level][self.own[level]])[..., None, :] - self.books[level]
             steps = (torch.arange(len(self.books[level])) - self.own[level]) * self.weights[level]
             keys = keys[..., None] + steps
-        error = target.square().sum(-1)
+            target = target + self.books[level][self.own[level]]
+        if len(levels) == 2:
+            target = target - self.books[levels[0]]
+        last = self.books[levels[-1]]  # ‖u - c‖² by a product: all pairs of codes times the dimensions would not fit
+        error = target.square().sum(-1, keepdim=True) + last.square().sum(-1) - 2 * target @ last.T
         for axis, level in enumerate(levels):  # an unchanged code belongs to a smaller number of changes
             error.select(axis, self.own[level]).fill_(torch.inf)
         return error, keys

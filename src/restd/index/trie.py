@@ -109,11 +109,14 @@ class Trie:
         return self.leaves if depth == self.levels else len(self.depths[depth].first_child) - 1
 
     def children(self, depth: int, nodes: Int64[Tensor, "row"]) -> Bool[Tensor, "row code"]:
-        """Which codes may follow each prefix, all of them at `depth`."""
+        """Which codes may follow each prefix, all of them at `depth`; none may follow -1, which is no prefix."""
         level = self.depths[depth]
+        known = nodes.clamp_min(0)
         if level.bitmap is not None:
-            return _UNPACKED.to(nodes.device)[level.bitmap[nodes].int()].flatten(1)[:, : level.size]
-        first, end = level.ranges(nodes)
+            allowed = _UNPACKED.to(nodes.device)[level.bitmap[known].int()].flatten(1)[:, : level.size]
+            return allowed & (nodes >= 0)[:, None]
+        first, end = level.ranges(known)
+        end = torch.where(nodes >= 0, end, first)
         allowed = torch.zeros(len(nodes), level.size, dtype=torch.bool, device=nodes.device)
         row, child = _expand(first, end)
         allowed[row, level.codes[child].long()] = True
@@ -123,8 +126,9 @@ class Trie:
         """Node one deeper that each code leads to; -1 where the code is not a child (or the node is -1 already)."""
         level = self.depths[depth]
         known = nodes.clamp_min(0)
-        child, found = level.rank(known, codes) if level.bitmap is not None else level.bisect(known, codes)
-        return torch.where(found & (nodes >= 0), child, -1)
+        real = codes.clamp(0, level.size - 1)
+        child, found = level.rank(known, real) if level.bitmap is not None else level.bisect(known, real)
+        return torch.where(found & (nodes >= 0) & (real == codes), child, -1)
 
     def find(self, sids: Int64[Tensor, "row level"]) -> Int64[Tensor, "row"]:
         """Leaf of each SID, or -1."""

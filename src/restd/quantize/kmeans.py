@@ -8,9 +8,10 @@ import faiss
 import numpy as np
 from jaxtyping import Float, Float16
 
+from restd.errors import ConfigError
 from restd.progress import progress
 from restd.quantize.codebooks import Codebooks, nearest
-from restd.quantize.quantizer import AUTO_CODES, level_sizes, refuse_identical, unit_length
+from restd.quantize.quantizer import AUTO_CODES, check_shape, level_sizes, refuse_identical, unit_length
 
 KIND = "kmeans"
 _RESEED_ROUNDS = 8
@@ -37,6 +38,11 @@ class KMeansConfig:
     iterations: int = 25
     sample: int = 262_144
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_shape(levels=self.levels, dim=self.dim, sample=self.sample, seed=self.seed)
+        if self.iterations < 1:
+            raise ConfigError(f"iterations = {self.iterations} cannot be used; wanted at least 1.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,9 +92,9 @@ def fit_kmeans(vectors: Float[np.ndarray, "item input"], config: KMeansConfig, *
     >>> fit_kmeans(points, KMeansConfig(levels=2, codes=4, dim=4), items=200).codebooks.values.shape
     (2, 4, 4)
     """
-    refuse_identical(vectors)
-    sizes = level_sizes(config.codes, levels=config.levels, items=min(items, len(vectors)))
     prepared = unit_length(vectors) if config.normalize else np.asarray(vectors, np.float32)
+    refuse_identical(prepared)
+    sizes = level_sizes(config.codes, levels=config.levels, items=min(items, len(vectors)))
     mean = prepared.mean(axis=0, dtype=np.float64).astype(np.float32)
     basis = _principal_axes(prepared - mean, config.dim) if prepared.shape[1] > config.dim else None
     residual = _project(prepared, mean, basis).astype(np.float32)

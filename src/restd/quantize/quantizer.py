@@ -56,7 +56,8 @@ def automatic_codes(items: int) -> int:
     [16, 32, 64, 256]
     """
     power = 2 ** round(float(np.log2(max(np.sqrt(items) / 2, 1.0))))
-    return int(min(max(power, _SMALLEST), _LARGEST))
+    most = 1 << (max(items, 1).bit_length() - 1)  # a tiny catalogue has fewer items than the smallest codebook
+    return int(min(max(power, _SMALLEST), _LARGEST, most))
 
 
 def level_sizes(codes: int | tuple[int, ...], *, levels: int, items: int) -> tuple[int, ...]:
@@ -85,8 +86,15 @@ def level_sizes(codes: int | tuple[int, ...], *, levels: int, items: int) -> tup
 def unit_length(vectors: Float[np.ndarray, "item dim"]) -> Float[np.ndarray, "item dim"]:
     """Scale rows to length one; a zero row (an item without text) stays zero."""
     vectors = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    lengths = np.sqrt(np.einsum("id,id->i", vectors, vectors, dtype=np.float64))[:, None]
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0, casting="same_kind")
+
+
+def check_shape(*, levels: int, dim: int, sample: int, seed: int) -> None:
+    """Refuse what no quantiser can be made with, before anything is encoded."""
+    for name, value, least in (("levels", levels, 1), ("dim", dim, 1), ("sample", sample, 2), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"{name} = {value} cannot be used; wanted at least {least}.")
 
 
 def refuse_identical(vectors: Float[np.ndarray, "item dim"]) -> None:

@@ -16,7 +16,7 @@ from restd.errors import ConfigError
 from restd.progress import progress
 from restd.quantize.codebooks import Codebooks
 from restd.quantize.kmeans import KMeansConfig, fit_level
-from restd.quantize.quantizer import AUTO_CODES, level_sizes, refuse_identical, unit_length
+from restd.quantize.quantizer import AUTO_CODES, check_shape, level_sizes, refuse_identical, unit_length
 from restd.quantize.sinkhorn import sinkhorn
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ KIND = "rqvae"
 _ROWS = 16_384
 _COLLAPSED = 0.1
 _UNIT_ROWS = 8_192
+_EXTREME = 10.0
 _TEMPERATURE, _ENTROPY = 0.2, 0.57  # the paper's temperature, and the share of ln K its level-1 teachers have
 
 
@@ -63,6 +64,19 @@ class RqVaeConfig:
     sinkhorn_last: bool = False
     sample: int = 262_144
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_shape(levels=self.levels, dim=self.dim, sample=self.sample, seed=self.seed)
+        if self.epochs < 1 or self.batch < 2 or min(self.hidden, default=1) < 1:
+            raise ConfigError(
+                f"An RQ-VAE with hidden layers {self.hidden}, {self.epochs} epochs and batches of {self.batch} cannot "
+                "be trained; wanted layers of at least 1, at least 1 epoch, and batches of at least 2."
+            )
+        if not self.learning_rate > 0 or self.weight_decay < 0 or self.commitment < 0:
+            raise ConfigError(
+                f"learning_rate {self.learning_rate}, weight_decay {self.weight_decay} and commitment "
+                f"{self.commitment} cannot be used; wanted a rate above 0 and the others at least 0."
+            )
 
 
 def _mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
@@ -203,13 +217,17 @@ class _Training:
         Without it, teachers at that temperature would be one-hot or uniform by accident of the input's scale.
         """
         latents = torch.cat([self.network.encoder(part) for part in data[:_UNIT_ROWS].split(_ROWS)])
-        distances = torch.cdist(latents, self.books[0]).square() / _TEMPERATURE
+        book = self.books[0]
+        distances = torch.cdist(latents, book).square() / _TEMPERATURE
+        wanted = _ENTROPY * np.log(len(book))
         low, high = -12.0, 12.0
         for _ in range(40):  # entropy falls as the space grows: bisect the exponent
             middle = (low + high) / 2
             entropy = torch.special.entr((-distances * 4.0**middle).softmax(dim=1)).sum(dim=1).mean()
-            low, high = (middle, high) if entropy > _ENTROPY * np.log(len(self.books[0])) else (low, middle)
-        factor = 2.0 ** float((low + high) / 2)
+            low, high = (middle, high) if entropy > wanted else (low, middle)
+        factor = 2.0**low
+        if len(book) == 1 or abs(low) > _EXTREME:  # that entropy cannot be had: lengths of about one will do
+            factor = 1.0 / float(latents.square().sum(1).mean().sqrt().clamp_min(1e-6))
         last, first = self.network.encoder[-1], self.network.decoder[0]
         for tensor in (*last.parameters(), *self.books):
             tensor *= factor
@@ -226,12 +244,10 @@ def fit_rqvae(vectors: Float[np.ndarray, "item input"], config: RqVaeConfig, *, 
     A level whose perplexity falls below a tenth of its codes has collapsed: that is logged as a warning, with the
     setting to change, as soon as it shows.
     """
-    refuse_identical(vectors)
-    if config.epochs < 1 or config.batch < 2:
-        raise ConfigError(f"An RQ-VAE needs at least 1 epoch of batches of 2, not {config.epochs} of {config.batch}.")
+    prepared = unit_length(vectors)
+    refuse_identical(prepared)
     sizes = level_sizes(config.codes, levels=config.levels, items=min(items, len(vectors)))
     generator = torch.Generator().manual_seed(config.seed)
-    prepared = unit_length(vectors)
     mean = prepared.mean(axis=0, dtype=np.float64).astype(np.float32)
     scale = float((prepared - mean).std())
     data = torch.from_numpy((prepared - mean) / scale)

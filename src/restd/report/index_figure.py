@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from restd.errors import MissingExtraError
+from restd.errors import ConfigError, MissingExtraError
 from restd.index import IndexQuality, SidIndex
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{quality.items:,} items, {'×'.join(str(level.codes) for level in quality.levels)} codes")
-    figure.savefig(path, dpi=130)
+    try:
+        figure.savefig(path, dpi=130)
+    except ValueError as error:  # an unknown suffix
+        raise ConfigError(f"{path} cannot be drawn: {str(error).splitlines()[0]}.") from error
 
 
 def _bars(axis: "Axes", levels: list[int], series: dict[str, list[float | None]]) -> None:
