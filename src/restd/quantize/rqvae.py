@@ -154,7 +154,7 @@ class _Training:
 
     network: _Autoencoder
     books: list[nn.Parameter]
-    usage: list[Int[Tensor, "code"]]
+    usage: list[Int[Tensor, "_"]]
     config: RqVaeConfig
 
     def step(self, batch: Float[Tensor, "item input"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
