@@ -26,3 +26,22 @@ def test_shop_is_neither_trivial_nor_hopeless_for_bm25():
     for locale in ("us", "es", "jp"):
         assert 15 < found[locale]["ndcg@10"] < 60
         assert 0 < found[locale]["missed@10"] < 0.6
+
+
+def test_teacher():
+    found = BENCHMARKS["teacher"](items=2_000)
+    assert found["swap_replaced"] > 0.5
+    assert found["targets_per_second"] > 0
+    assert 0 <= found["swap_quality"]["shape_median"] <= found["swap_quality"]["shape_p90"]
+
+
+def test_overhead(monkeypatch):
+    from restd.bench import overhead
+
+    monkeypatch.setattr(overhead, "_ACCUMULATED", 1)
+    monkeypatch.setattr(overhead, "extra_peak", lambda: 0)  # two processes of half a gigabyte each
+    found = overhead.bench_overhead(updates=1)
+    assert found["inference_extra_parameters"] == 0
+    assert found["residual_bytes_per_item"] == 64
+    assert found["head_parameters"] == 4 * (512 * 512 + 512 * 32 + 3 * 512 + 32)
+    assert min(found["h1_over_base"], found["h4_over_base"]) > 0
