@@ -80,7 +80,7 @@ def read_section(kind: type[Config], values: Mapping[str, Any], *, section: str)
         if name not in known:
             raise ConfigError(f"[{section}] has no setting {name!r}; it has: {', '.join(known)}.")
     try:
-        return TypeAdapter(kind).validate_python(dict(values), strict=False)
+        return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][:1])
