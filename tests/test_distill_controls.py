@@ -9,27 +9,19 @@ from hypothesis import strategies as st
 from restd.distill import (
     Correction,
     FutureHardTeacher,
-    Geometry,
     HardTeacher,
-    MeanTeacher,
     PermutedTeacher,
     ResidualTeacher,
-    TemperatureConfig,
-    TrieTeacher,
     code_mean,
     codebook_only,
     entropy_shuffle,
-    find_temperatures,
     matching,
-    report_teaching,
     shape_swap,
     shuffled,
 )
 from restd.distill.functions import teacher_distribution
 from restd.distill.matching import match
-from restd.distill.temperature import normalised_entropies
 from restd.errors import ConfigError
-from restd.index import Trie
 from tests.test_distill_functions import level_sizes, made, seeds
 
 TAU = 0.8
@@ -297,140 +289,6 @@ def test_swap_is_an_involution_and_its_quality_is_measured():
     assert quality.entropy_gap == pytest.approx(np.median(entropies), abs=1e-5)
     assert quality.shape_median == pytest.approx(np.median(shapes), abs=1e-5)
     assert quality.shape_p90 == pytest.approx(np.quantile(shapes, 0.9), abs=1e-2)
-
-
-# -- temperatures ------------------------------------------------------------------------------------------------------
-
-
-def shrinking(seed=0, items=600):
-    """A geometry whose residuals shrink with depth, as a real index's do."""
-    generator = torch.Generator().manual_seed(seed)
-    books = torch.stack([torch.randn(16, 6, generator=generator) / 3**level for level in range(4)])
-    sids = torch.randint(16, (items, 4), generator=generator)
-    latents = sum(books[level][sids[:, level]] for level in range(4)) + 0.02 * torch.randn(
-        items, 6, generator=generator
-    )
-    return Geometry.of(books, latents, sids)
-
-
-def test_fixed_temperature_is_the_papers():
-    geometry = shrinking()
-    assert find_temperatures(geometry, TemperatureConfig("fixed")).tolist() == pytest.approx([0.2] * 4)
-    assert find_temperatures(geometry, TemperatureConfig("fixed", factor=0.5)).tolist() == pytest.approx([0.1] * 4)
-    assert find_temperatures(geometry, TemperatureConfig(), quantizer="rqvae").tolist() == pytest.approx([0.2] * 4)
-
-
-def test_per_level_gives_level_one_its_entropy_and_follows_the_residuals():
-    geometry = shrinking()
-    found = find_temperatures(geometry, TemperatureConfig("per_level"))
-    assert torch.equal(found, find_temperatures(geometry, TemperatureConfig(), quantizer="kmeans"))
-    residuals = geometry.residuals(torch.arange(600))
-    assert float(normalised_entropies(geometry, residuals, found)[:, 0].mean()) == pytest.approx(0.57, abs=1e-3)
-    squares = residuals.square().sum(-1).mean(0)
-    assert (found / found[0]).tolist() == pytest.approx((squares / squares[0]).tolist(), rel=1e-4)
-    fixed = report_teaching(geometry, torch.full((4,), float(found[0])))
-    ours = report_teaching(geometry, found)
-    assert ours.levels[3].normalised_entropy < fixed.levels[3].normalised_entropy
-
-
-def test_global_temperature_averages_over_levels():
-    geometry = shrinking()
-    found = find_temperatures(geometry, TemperatureConfig("global", entropy=0.6))
-    assert len(set(found.tolist())) == 1
-    entropies = normalised_entropies(geometry, geometry.residuals(torch.arange(600)), found).mean(0)
-    assert float(entropies.mean()) == pytest.approx(0.6, abs=1e-3)
-
-
-def test_a_level_that_teaches_nothing_is_told():
-    report = report_teaching(shrinking(), torch.full((4,), 50.0))
-    assert len(report.warnings) == 4
-    assert "Level 4 teaches nothing" in report.warnings[3]
-    assert report.levels[0].near_uniform > 0.9
-    sharp = report_teaching(shrinking(), torch.full((4,), 1e-3))
-    assert sharp.warnings == ()
-    assert sharp.levels[0].top1 > 0.8
-    assert sharp.levels[0].top1 <= sharp.levels[0].top5
-    assert sharp.levels[0].entropy < 0.1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"value": 0.0}, "above 0"), ({"value": -1.0}, "above 0"), ({"entropy": 1.5}, "between 0")],
-)
-def test_impossible_temperatures(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        TemperatureConfig("fixed", **settings)
-
-
-# -- beyond the paper --------------------------------------------------------------------------------------------------
-
-
-@given(seeds, st.integers(1, 4))
-def test_mean_teacher_averages_positives_that_share_the_prefix(seed, queries):
-    base = teacher_of(made(seed, sizes=(2, 2, 3), items=14))
-    generator = torch.Generator().manual_seed(seed)
-    pair_query = torch.cat([torch.arange(queries), torch.randint(queries, (12,), generator=generator)])
-    pair_row = torch.randint(14, (len(pair_query),), generator=generator)
-    mean = MeanTeacher.of(base, pair_query, pair_row)
-    targets = mean.targets(pair_row, pair_query)
-    own, stored = everything(base), base.geometry.stored(torch.arange(14))
-    for example in range(len(pair_row)):
-        positives = pair_row[pair_query == pair_query[example]].tolist()
-        for state in range(3):
-            prefix = stored[pair_row[example], :state].tolist()
-            members = [row for row in positives if stored[row, :state].tolist() == prefix]
-            for offset in range(3 - state):
-                expected = own[members, state + offset].mean(0)
-                found = targets.values[example, targets.slot_of[state, offset]]
-                assert torch.allclose(found, expected, atol=1e-5)
-
-
-def test_mean_teacher_needs_true_pairs():
-    base = crowd()
-    mean = MeanTeacher.of(base, torch.tensor([0, 0]), torch.tensor([1, 2]))
-    with pytest.raises(ConfigError, match="needs to know each row's query"):
-        mean.targets(torch.tensor([1]))
-    stranger = next(
-        row for row in range(3, 240) if int(base.geometry.sids[row, 0]) not in base.geometry.sids[1:3, 0].tolist()
-    )
-    with pytest.raises(ConfigError, match=f"row {stranger} is not among the positives"):
-        mean.targets(torch.tensor([stranger]), torch.tensor([0]))
-
-
-def test_mean_teacher_of_a_teacher_with_other_slots_is_refused():
-    base = crowd()
-    mean = MeanTeacher.of(FutureHardTeacher(base), torch.tensor([0]), torch.tensor([1]))
-    with pytest.raises(ConfigError, match="one slot a level"):
-        mean.targets(torch.tensor([1]), torch.tensor([0]))
-
-
-def test_one_positive_a_query_is_the_ordinary_teacher():
-    base = crowd()
-    rows = torch.arange(10)
-    targets = MeanTeacher.of(base, rows, rows).targets(rows, rows)
-    for state in range(3):
-        for offset in range(3 - state):
-            found = targets.values[:, targets.slot_of[state, offset]]
-            assert torch.allclose(found, base.targets(rows).values[:, state + offset], atol=1e-6)
-
-
-def test_trie_teacher_leaves_no_mass_on_impossible_codes():
-    base = crowd(items=40)
-    sids = base.geometry.stored(torch.arange(40))
-    trie = Trie.of(sids.numpy().astype(np.int16), base.geometry.sizes)
-    own, kept = everything(base), everything(TrieTeacher(base, trie))
-    stored = {tuple(sid) for sid in sids.tolist()}
-    for row, sid in enumerate(sids.tolist()):
-        for level in range(3):
-            following = {other[level] for other in stored if other[:level] == tuple(sid[:level])}
-            for code in range(base.geometry.sizes[level]):
-                assert (float(kept[row, level, code]) > 0) == (code in following)
-            inside = sorted(following)
-            ratio = kept[row, level, inside] / own[row, level, inside]
-            assert torch.allclose(ratio, ratio[:1].expand_as(ratio), rtol=1e-4)
-    assert torch.allclose(kept.sum(-1), torch.ones(40, 3), atol=1e-5)
-    with pytest.raises(ConfigError, match="one slot a level"):
-        TrieTeacher(FutureHardTeacher(base), trie).targets(torch.arange(2))
 
 
 def test_raw_teacher_when_correction_is_off():

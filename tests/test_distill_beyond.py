@@ -1,0 +1,85 @@
+"""Beyond the paper: the mean teacher of a query, and teachers that respect the trie."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restd.distill import (
+    FutureHardTeacher,
+    MeanTeacher,
+    TrieTeacher,
+)
+from restd.errors import ConfigError
+from restd.index import Trie
+from tests.test_distill_controls import crowd, everything, teacher_of
+from tests.test_distill_functions import made, seeds
+
+
+@given(seeds, st.integers(1, 4))
+def test_mean_teacher_averages_positives_that_share_the_prefix(seed, queries):
+    base = teacher_of(made(seed, sizes=(2, 2, 3), items=14))
+    generator = torch.Generator().manual_seed(seed)
+    pair_query = torch.cat([torch.arange(queries), torch.randint(queries, (12,), generator=generator)])
+    pair_row = torch.randint(14, (len(pair_query),), generator=generator)
+    mean = MeanTeacher.of(base, pair_query, pair_row)
+    targets = mean.targets(pair_row, pair_query)
+    own, stored = everything(base), base.geometry.stored(torch.arange(14))
+    for example in range(len(pair_row)):
+        positives = pair_row[pair_query == pair_query[example]].tolist()
+        for state in range(3):
+            prefix = stored[pair_row[example], :state].tolist()
+            members = [row for row in positives if stored[row, :state].tolist() == prefix]
+            for offset in range(3 - state):
+                expected = own[members, state + offset].mean(0)
+                found = targets.values[example, targets.slot_of[state, offset]]
+                assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_mean_teacher_needs_true_pairs():
+    base = crowd()
+    mean = MeanTeacher.of(base, torch.tensor([0, 0]), torch.tensor([1, 2]))
+    with pytest.raises(ConfigError, match="needs to know each row's query"):
+        mean.targets(torch.tensor([1]))
+    stranger = next(
+        row for row in range(3, 240) if int(base.geometry.sids[row, 0]) not in base.geometry.sids[1:3, 0].tolist()
+    )
+    with pytest.raises(ConfigError, match=f"row {stranger} is not among the positives"):
+        mean.targets(torch.tensor([stranger]), torch.tensor([0]))
+
+
+def test_mean_teacher_of_a_teacher_with_other_slots_is_refused():
+    base = crowd()
+    mean = MeanTeacher.of(FutureHardTeacher(base), torch.tensor([0]), torch.tensor([1]))
+    with pytest.raises(ConfigError, match="one slot a level"):
+        mean.targets(torch.tensor([1]), torch.tensor([0]))
+
+
+def test_one_positive_a_query_is_the_ordinary_teacher():
+    base = crowd()
+    rows = torch.arange(10)
+    targets = MeanTeacher.of(base, rows, rows).targets(rows, rows)
+    for state in range(3):
+        for offset in range(3 - state):
+            found = targets.values[:, targets.slot_of[state, offset]]
+            assert torch.allclose(found, base.targets(rows).values[:, state + offset], atol=1e-6)
+
+
+def test_trie_teacher_leaves_no_mass_on_impossible_codes():
+    base = crowd(items=40)
+    sids = base.geometry.stored(torch.arange(40))
+    trie = Trie.of(sids.numpy().astype(np.int16), base.geometry.sizes)
+    own, kept = everything(base), everything(TrieTeacher(base, trie))
+    stored = {tuple(sid) for sid in sids.tolist()}
+    for row, sid in enumerate(sids.tolist()):
+        for level in range(3):
+            following = {other[level] for other in stored if other[:level] == tuple(sid[:level])}
+            for code in range(base.geometry.sizes[level]):
+                assert (float(kept[row, level, code]) > 0) == (code in following)
+            inside = sorted(following)
+            ratio = kept[row, level, inside] / own[row, level, inside]
+            assert torch.allclose(ratio, ratio[:1].expand_as(ratio), rtol=1e-4)
+    assert torch.allclose(kept.sum(-1), torch.ones(40, 3), atol=1e-5)
+    with pytest.raises(ConfigError, match="one slot a level"):
+        TrieTeacher(FutureHardTeacher(base), trie).targets(torch.arange(2))

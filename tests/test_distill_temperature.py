@@ -1,0 +1,73 @@
+"""Temperatures: what each mode finds, and that a level with nothing to teach is told."""
+
+import pytest
+import torch
+
+from restd.distill import (
+    Geometry,
+    TemperatureConfig,
+    find_temperatures,
+    report_teaching,
+)
+from restd.distill.temperature import normalised_entropies
+from restd.errors import ConfigError
+
+
+def shrinking(seed=0, items=600):
+    """A geometry whose residuals shrink with depth, as a real index's do."""
+    generator = torch.Generator().manual_seed(seed)
+    books = torch.stack([torch.randn(16, 6, generator=generator) / 3**level for level in range(4)])
+    sids = torch.randint(16, (items, 4), generator=generator)
+    latents = sum(books[level][sids[:, level]] for level in range(4)) + 0.02 * torch.randn(
+        items, 6, generator=generator
+    )
+    return Geometry.of(books, latents, sids)
+
+
+def test_fixed_temperature_is_the_papers():
+    geometry = shrinking()
+    assert find_temperatures(geometry, TemperatureConfig("fixed")).tolist() == pytest.approx([0.2] * 4)
+    assert find_temperatures(geometry, TemperatureConfig("fixed", factor=0.5)).tolist() == pytest.approx([0.1] * 4)
+    assert find_temperatures(geometry, TemperatureConfig(), quantizer="rqvae").tolist() == pytest.approx([0.2] * 4)
+
+
+def test_per_level_gives_level_one_its_entropy_and_follows_the_residuals():
+    geometry = shrinking()
+    found = find_temperatures(geometry, TemperatureConfig("per_level"))
+    assert torch.equal(found, find_temperatures(geometry, TemperatureConfig(), quantizer="kmeans"))
+    residuals = geometry.residuals(torch.arange(600))
+    assert float(normalised_entropies(geometry, residuals, found)[:, 0].mean()) == pytest.approx(0.57, abs=1e-3)
+    squares = residuals.square().sum(-1).mean(0)
+    assert (found / found[0]).tolist() == pytest.approx((squares / squares[0]).tolist(), rel=1e-4)
+    fixed = report_teaching(geometry, torch.full((4,), float(found[0])))
+    ours = report_teaching(geometry, found)
+    assert ours.levels[3].normalised_entropy < fixed.levels[3].normalised_entropy
+
+
+def test_global_temperature_averages_over_levels():
+    geometry = shrinking()
+    found = find_temperatures(geometry, TemperatureConfig("global", entropy=0.6))
+    assert len(set(found.tolist())) == 1
+    entropies = normalised_entropies(geometry, geometry.residuals(torch.arange(600)), found).mean(0)
+    assert float(entropies.mean()) == pytest.approx(0.6, abs=1e-3)
+
+
+def test_a_level_that_teaches_nothing_is_told():
+    report = report_teaching(shrinking(), torch.full((4,), 50.0))
+    assert len(report.warnings) == 4
+    assert "Level 4 teaches nothing" in report.warnings[3]
+    assert report.levels[0].near_uniform > 0.9
+    sharp = report_teaching(shrinking(), torch.full((4,), 1e-3))
+    assert sharp.warnings == ()
+    assert sharp.levels[0].top1 > 0.8
+    assert sharp.levels[0].top1 <= sharp.levels[0].top5
+    assert sharp.levels[0].entropy < 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"value": 0.0}, "above 0"), ({"value": -1.0}, "above 0"), ({"entropy": 1.5}, "between 0")],
+)
+def test_impossible_temperatures(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        TemperatureConfig("fixed", **settings)
