@@ -24,11 +24,6 @@ class Targets:
     values: Float[Tensor, "row slot code"]
     slot_of: Int64[Tensor, "level horizon"]
 
-    @property
-    def levels(self) -> int:
-        """Number of states."""
-        return self.slot_of.shape[0]
-
 
 @runtime_checkable
 class Teacher(Protocol):
@@ -106,10 +101,6 @@ class ResidualTeacher:
         if not self.correction.enabled:
             return raw
         return correct(raw, stored, floor=self.correction.floor, margin=self.correction.margin)
-
-    def to(self, device: torch.device | str) -> "ResidualTeacher":
-        """Return a copy on a device."""
-        return ResidualTeacher(self.geometry.to(device), self.temperatures.to(device), self.correction)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
