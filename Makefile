@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO := demo
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types unit setup clean
+.PHONY: demo test lint types unit fuzz setup clean
 
 setup: $(READY)
 
@@ -34,6 +34,9 @@ unit: setup
 	$(BIN)/python -m pytest --doctest-modules
 
 test: lint types unit
+
+fuzz: setup
+	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 
 clean:
 	rm -rf $(VENV) $(DEMO) dist .pytest_cache .ruff_cache .hypothesis

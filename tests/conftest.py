@@ -8,8 +8,10 @@ from jaxtyping import install_import_hook
 ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "evaluate", "baselines", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
-# shared machines pause for longer than hypothesis's default patience
-settings.register_profile("restd", deadline=None, max_examples=60)
+# Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change
+# is judged by what it changed; `make fuzz` draws new ones and many more.
+settings.register_profile("restd", deadline=None, max_examples=60, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=1500)
 settings.load_profile("restd")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 
 from restd.distill import ResidualTeacher
 from restd.distill.functions import (
@@ -34,6 +34,7 @@ def test_full_output_divergence(seed, sizes):
 
 
 @given(seeds, level_sizes)
+@example(1, (2, 3, 2, 2))  # a teacher so sure that the others share less than 1e-12
 def test_nontarget_divergence_does_not_see_the_correction(seed, sizes):
     geometry = made(seed, sizes=sizes)
     rows = torch.arange(4)

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from restd.errors import ConfigError
 
+# a share of a smaller mass would be made of float32's last bits
+_DIVISIBLE_MASS = 1e-30
+
 
 def code_scores(
     points: Float[Tensor, "*batch level dim"],
@@ -163,14 +166,16 @@ def nontarget_output_kl(
 ) -> Float[Tensor, ""]:
     """Mean KL between teacher and output with the stored code dropped from both (eq. output-alignment).
 
-    Positions whose teacher gives the other codes no mass do not count. Correction scales all of those codes alike, so
-    the raw and the corrected teacher give the same value.
+    Positions whose teacher gives the other codes no mass that float32 can still divide by do not count. Correction
+    scales all of those codes alike, so the raw and the corrected teacher give the same value.
     """
     at = stored[..., None]
     others = targets.scatter(-1, at, 0.0)
     mass = others.sum(-1, keepdim=True)
     log_student = logits.float().masked_fill(~code_mask, -torch.inf).scatter(-1, at, -torch.inf).log_softmax(dim=-1)
-    return _masked_mean(_divergence(others / mass.clamp_min(1e-12), log_student), mask & (mass[..., 0] > 0))
+    divisible = mass > _DIVISIBLE_MASS
+    shares = others / torch.where(divisible, mass, 1.0)
+    return _masked_mean(_divergence(shares, log_student), mask & divisible[..., 0])
 
 
 def _divergence(
