@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "evaluate", "baselines", "bench")
+ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "evaluate", "baselines", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change
@@ -18,6 +18,15 @@ settings.load_profile("restd")
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def sentence_encoder(tmp_path_factory):
+    """A tiny sentence-transformers model of random weights; nobody trains it."""
+    from restd.encode import load_encoder
+    from tests.models import tiny_sentence_model
+
+    return load_encoder(tiny_sentence_model(tmp_path_factory.mktemp("sentence")), device="cpu")
 
 
 @pytest.fixture

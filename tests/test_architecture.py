@@ -6,7 +6,7 @@ from pathlib import Path
 import restd
 
 ORDER = (
-    ("_version", "_arrow", "errors", "config", "progress", "artifacts"),
+    ("_version", "_arrow", "errors", "config", "progress", "memory", "artifacts"),
     *[
         (room,)
         for room in (

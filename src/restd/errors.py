@@ -35,3 +35,16 @@ class MissingExtraError(RestdError):
         super().__init__(
             f"{purpose} needs the package '{package}': install it with pip install 'restd-retrieval[{extra}]'."
         )
+
+
+class TrainingError(RestdError):
+    """A run that cannot go on: its loss is no number any more."""
+
+
+class Interrupted(RestdError):
+    """A run that was told to stop, and saved itself first."""
+
+    def __init__(self, message: str, *, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal
+        """What shells report of a process that this signal ended."""

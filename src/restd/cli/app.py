@@ -1,4 +1,4 @@
-"""The commands, and how they end: 0 done, 2 the input's fault, 130 interrupted."""
+"""The commands, and how they end: 0 done, 2 the input's fault, 130 or 143 interrupted."""
 
 import logging
 import sys
@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from restd._version import __version__
-from restd.cli import bench, data, index
+from restd.cli import bench, data, index, train
 from restd.cli.console import fail, show, warn
-from restd.errors import RestdError
+from restd.errors import Interrupted, RestdError
 
 _INTERRUPTED = 130
 
@@ -24,6 +24,7 @@ app.command("index")(index.index)
 app.command("inspect")(index.inspect)
 app.command("add")(index.add)
 app.command("remove")(index.remove)
+app.command("train")(train.train)
 app.command("bench")(bench.bench)
 
 
@@ -56,6 +57,9 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
+    except Interrupted as error:
+        fail(str(error))
+        sys.exit(error.exit_code)
     except RestdError as error:
         fail(str(error))
         sys.exit(2)

@@ -64,9 +64,8 @@ class Geometry:
     def of_index(cls, index: "SidIndex") -> "Geometry":
         """Take an index; one without codebooks or latents is refused."""
         latents, codebooks = index.geometry()
-        return cls(
-            torch.from_numpy(latents), torch.from_numpy(index.sids), torch.from_numpy(codebooks.values), codebooks.sizes
-        )
+        values, sids = torch.from_numpy(codebooks.values), torch.from_numpy(index.sids.copy())
+        return cls(torch.from_numpy(latents), sids, values, codebooks.sizes)
 
     @property
     def levels(self) -> int:

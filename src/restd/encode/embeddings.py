@@ -1,6 +1,5 @@
 """Embeddings of a catalogue on disk: shards of vectors, made resumably, in the catalogue's order."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from restd.artifacts import Artifact, create, hash_file, open_artifact
-from restd.artifacts.store import full_disk_told
-from restd.artifacts.swap import fsync_file
 from restd.data import Catalog
 from restd.data.readers import column_names, read_batches
 from restd.encode.encoders import TFIDF_SVD, Encoder, load_encoder
 from restd.encode.language import default_encoder
+from restd.encode.shards import open_partial, write_shard
 from restd.encode.tfidf import TfidfSvdEncoder, fit_tfidf_svd
 from restd.errors import ArtifactError, DataError
 from restd.progress import Advance, progress
@@ -112,7 +110,7 @@ def encode_catalog(
     total = len(catalog.ids())
     model = _make_encoder(catalog, encoder, total=total, device=device, seed=seed)
     plan = {"identity": model.identity, "parents": parents, "rows": _SHARD_ROWS}
-    partial = _open_partial(target, plan)
+    partial = open_partial(target, plan)
     without_text = 0
     with progress("Encoding", total=total) as advance:
         for number, texts in enumerate(_shards_of_texts(catalog)):
@@ -141,7 +139,7 @@ def import_vectors(catalog: Catalog, source: Path, target: Path, *, column: str 
     if done := _unchanged(target, requested, parents):
         return done
     total = len(catalog.ids())
-    partial = _open_partial(target, {"vectors": requested, "parents": parents})
+    partial = open_partial(target, {"vectors": requested, "parents": parents})
     rows, width = 0, None
     for number, vectors in enumerate(_vector_batches(source, column)):
         width = vectors.shape[1] if width is None else width
@@ -215,18 +213,6 @@ def encode_texts(
     return vectors
 
 
-def _open_partial(target: Path, plan: dict[str, Any]) -> Path:
-    """Return the folder of finished shards; one that belongs to another plan is emptied."""
-    folder = target.with_name(f".{target.name}.partial")
-    written = folder / "plan.json"
-    text = json.dumps(plan, sort_keys=True)
-    if not written.is_file() or written.read_text(encoding="utf-8") != text:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        written.write_text(text, encoding="utf-8")
-    return folder
-
-
 def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | None = None) -> None:
     bad = ~np.isfinite(vectors).all(axis=1)
     if bad.any():
@@ -234,11 +220,7 @@ def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | 
         raise DataError(
             f"{where}: vector {start + int(bad.argmax())} holds NaN or infinity; finite numbers are wanted."
         )
-    unfinished = path.with_suffix(".writing")
-    with full_disk_told(path.parent):
-        save_file({"vectors": np.ascontiguousarray(vectors, np.float32)}, unfinished)
-        fsync_file(unfinished)
-        unfinished.rename(path)
+    write_shard(path, {"vectors": vectors.astype(np.float32, copy=False)})
 
 
 def _rows_in(shard: Path) -> int:

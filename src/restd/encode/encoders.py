@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
 
 from restd.errors import DataError, MissingExtraError
 
@@ -79,6 +80,37 @@ class SentenceTransformerEncoder:
             list(texts), batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True
         )
         return np.asarray(vectors, dtype=np.float32)
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, for those who train it further."""
+        return self._model[0]
+
+    @property
+    def token_dim(self) -> int | None:
+        """Width of the token states; None for a model that has none, such as one of static embeddings."""
+        from sentence_transformers.sentence_transformer.modules import Transformer
+
+        first = self._model[0]
+        return first.get_embedding_dimension() if isinstance(first, Transformer) else None
+
+    def tokens(self, texts: Sequence[str], *, limit: int) -> tuple[list[Int64[np.ndarray, "_"]], int]:
+        """Token ids of each text, at most `limit`, and how many texts were cut."""
+        if not texts:
+            return [], 0
+        limit = min(limit, self._model.max_seq_length or limit)
+        tokenizer = self._model.tokenizer
+        long = [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+        ids = tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
+        return [np.array(row, np.int64) for row in ids], sum(length > limit for length in long)
+
+    def token_states(
+        self, ids: Int64[Tensor, "row position"], mask: Bool[Tensor, "row position"]
+    ) -> Float[Tensor, "row position dim"]:
+        """Run the network up to its last hidden states."""
+        device = self._model.device
+        held = {"input_ids": ids.to(device), "attention_mask": mask.long().to(device)}
+        return self._model[0](held)["token_embeddings"]
 
 
 def _weights_hash(weights: Mapping[str, Any]) -> str:

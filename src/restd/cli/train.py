@@ -1,0 +1,123 @@
+"""`restd train`: from an index and judgments to a retriever."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restd.cli.console import show, show_json, tell
+from restd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restd.models import ModelConfig
+    from restd.train import RunConfig
+
+_SECTIONS = ("train", "distill", "category", "compact", "t5", "calir", "model")
+
+
+def train(
+    index: Annotated[Path, typer.Option(help="The folder restd index made.")],
+    data: Annotated[Path, typer.Option(help="Judgments and items: a folder made by restd data, or your own tables.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; the same command again goes on from there.")],
+    backbone: Annotated[
+        str | None, typer.Option(help="compact (frozen sentence encoder, small decoder), t5 (T5, mT5) or calir.")
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="base, rbd, restd, or a control (restd train --help lists them).")
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Go on from this run's model, as the paper's continuation does.")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe's name or your own .toml file.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting: train.epochs=20, distill.horizon=2 (repeatable).")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training pairs.")] = None,
+    updates: Annotated[int | None, typer.Option(help="Optimiser steps, instead of epochs.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, batches and dropout.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where states of a frozen encoder are kept between runs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Train a generative retriever: from scratch, or on from a trained one, with or without distillation."""
+    from restd.train import Job, train_retriever
+
+    model, config = configure(
+        recipe,
+        settings or [],
+        backbone=backbone,
+        objective=objective,
+        continued_from=init,
+        given={"epochs": epochs, "updates": updates, "seed": seed},
+    )
+    done = train_retriever(Job(index, data, out, model, config, init, cache), tell=tell)
+    if not leave_group():
+        return
+    if as_json:
+        show_json({"model": str(done.folder), **done.summary})
+        return
+    show(f"Model: {done.folder} (objective {config.objective}, {done.summary['updates']:,} updates)")
+    for name, value in done.summary.items():
+        if name.startswith("category_recall"):
+            show(f"Categories a query is routed to hold {value:.1f} % of its positives ({name}, validation queries)")
+
+
+def leave_group() -> bool:
+    """Leave the group of processes torchrun started, if any; whether this is the one that speaks for all."""
+    import torch.distributed as group
+
+    if not group.is_initialized():
+        return True
+    first = group.get_rank() == 0
+    group.destroy_process_group()
+    return first
+
+
+def configure(
+    recipe: str | None,
+    settings: list[str],
+    *,
+    backbone: str | None = None,
+    objective: str | None = None,
+    continued_from: Path | None = None,
+    given: dict[str, Any] | None = None,
+) -> "tuple[ModelConfig, RunConfig]":
+    """Lay defaults of the backbone, the recipe, `--set` and options over one another, the last winning."""
+    from restd.config import merge, parse_settings, read_recipe, read_section
+    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config
+    from restd.train import CategorySettings, DistillSettings, RunConfig, TrainConfig, default_training
+
+    options = {name: value for name, value in (given or {}).items() if value is not None}
+    named = {name: value for name, value in {"backbone": backbone, "objective": objective}.items() if value is not None}
+    sections = merge(
+        read_recipe(recipe) if recipe else {}, parse_settings(settings), {"train": options, "model": named}
+    )
+    for section in sections:
+        if section not in _SECTIONS:
+            raise ConfigError(f"Section [{section}] means nothing to restd train; it has: {', '.join(_SECTIONS)}.")
+    wanted = {**sections.get("model", {})}
+    name = wanted.pop("objective", "base")
+    parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig}
+    nested = {part: read_section(kind, sections.get(part, {}), section=part) for part, kind in parts.items()}
+    model = read_section(ModelConfig, {**wanted, **nested}, section="model")
+    chosen = sections.get("train", {})
+    body = _body_of(continued_from) if continued_from is not None else model.body
+    lengths = {length: 0 for length in ("epochs", "updates") if length not in chosen}
+    defaults = default_training(body, continued=continued_from is not None)
+    values = {**defaults, **(lengths if {"epochs", "updates"} & set(chosen) else {}), **chosen}
+    config = RunConfig(
+        objective=name,
+        train=read_section(TrainConfig, values, section="train"),
+        distill=read_section(DistillSettings, sections.get("distill", {}), section="distill"),
+        category=read_section(CategorySettings, sections.get("category", {}), section="category"),
+    )
+    return model, config
+
+
+def _body_of(folder: Path) -> str:
+    """Which network a trained model is, without loading it."""
+    from restd.artifacts import read_manifest
+    from restd.artifacts.manifest import MANIFEST
+    from restd.models.store import FOLDER
+
+    inside = folder / FOLDER
+    return read_manifest(inside if (inside / MANIFEST).is_file() else folder).settings["backbone"]["body"]

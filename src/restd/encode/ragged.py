@@ -1,0 +1,91 @@
+"""Texts of different lengths as they are fed to a model: token ids, or token states made beforehand."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float16, Int64
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """A padded batch of what an encoder reads: token ids, or states that take the encoder's place."""
+
+    values: Int64[Tensor, "row position"] | Float[Tensor, "row position dim"]
+    mask: Bool[Tensor, "row position"]
+
+    def to(self, device: torch.device | str) -> "Inputs":
+        """Move to a device."""
+        return Inputs(self.values.to(device), self.mask.to(device))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Many texts, one after another in a few long tensors, which may be mapped from disk.
+
+    >>> texts = Ragged.of([np.array([5, 6]), np.array([7])])
+    >>> batch = texts.batch(np.array([1, 0]))
+    >>> batch.values.tolist(), batch.mask.tolist()
+    ([[7, 0], [5, 6]], [[True, False], [True, True]])
+    """
+
+    shards: tuple[Int64[Tensor, "_"] | Float16[Tensor, "_ dim"], ...]
+    shard: Int64[np.ndarray, "text"]
+    """Which of the tensors holds a text."""
+    first: Int64[np.ndarray, "text"]
+    """Where in it the text begins."""
+    lengths: Int64[np.ndarray, "text"]
+    cut: int = 0
+    """Texts that were longer than the limit and lost their end."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def of(cls, texts: Iterable[np.ndarray], *, cut: int = 0) -> "Ragged":
+        """Take one array a text, of token ids or of states."""
+        parts = list(texts)
+        lengths = np.array([len(part) for part in parts], np.int64)
+        joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        integral = np.issubdtype(joined.dtype, np.integer)
+        values = torch.from_numpy(joined.astype(np.int64 if integral else np.float16))
+        return cls((values,), np.zeros_like(lengths), lengths.cumsum() - lengths, lengths, cut)
+
+    @classmethod
+    def of_shards(cls, shards: Iterable[tuple[Tensor, Int64[np.ndarray, "_"]]], *, cut: int = 0) -> "Ragged":
+        """Take tensors, each with the lengths of the texts it holds."""
+        held = list(shards)
+        if not held:
+            return cls.of([], cut=cut)
+        lengths = np.concatenate([lengths for _, lengths in held])
+        shard = np.repeat(np.arange(len(held)), [len(lengths) for _, lengths in held])
+        first = np.concatenate([lengths.cumsum() - lengths for _, lengths in held])
+        return cls(tuple(values for values, _ in held), shard, first, lengths, cut)
+
+    @classmethod
+    def joined(cls, parts: Iterable["Ragged"]) -> "Ragged":
+        """Put the texts of several behind one another."""
+        held = [part for part in parts if len(part)] or [cls.of([])]  # no texts: neither ids nor states
+        before = np.cumsum([0, *(len(part.shards) for part in held)])
+        return cls(
+            tuple(shard for part in held for shard in part.shards),
+            np.concatenate([part.shard + start for part, start in zip(held, before, strict=False)]),
+            np.concatenate([part.first for part in held]),
+            np.concatenate([part.lengths for part in held]),
+            sum(part.cut for part in held),
+        )
+
+    def batch(self, rows: Int64[np.ndarray, "row"]) -> Inputs:
+        """Pad these texts to the longest among them."""
+        lengths = self.lengths[rows]
+        place = np.arange(max(int(lengths.max(initial=0)), 1))
+        mask = place < lengths[:, None]
+        at = self.first[rows][:, None] + place
+        sample = self.shards[0]
+        values = sample.new_zeros((*mask.shape, *sample.shape[1:]))
+        for number in np.unique(self.shard[rows]):
+            here = mask & (self.shard[rows] == number)[:, None]
+            values[torch.from_numpy(here)] = self.shards[number][torch.from_numpy(at[here])]
+        return Inputs(values.float() if values.is_floating_point() else values, torch.from_numpy(mask))

@@ -1,0 +1,114 @@
+"""Models and checkpoints on disk: artefacts, written whole or not at all."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from restd.artifacts import create, open_artifact
+from restd.artifacts.manifest import MANIFEST
+from restd.errors import ArtifactError
+from restd.models import AnyBackbone, describe, write_backbone
+from restd.models.store import KIND as MODEL_KIND
+from restd.models.store import SCHEMA as MODEL_SCHEMA
+
+KIND = "checkpoint"
+SCHEMA = 1
+_OPTIMIZER = "optimizer."
+_MODEL = "model."
+# gathered in the first process's main memory, whatever DDP or FSDP did to it; the other processes get nothing
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_LOAD = StateDictOptions(full_state_dict=True, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a run is."""
+
+    update: int = 0
+    best: float | None = None
+    """Best validation so far; higher is better."""
+    best_update: int = 0
+    stale: int = 0
+    """Validations since."""
+
+
+def write_model(
+    folder: Path,
+    backbone: AnyBackbone,
+    state: Mapping[str, Tensor],
+    *,
+    ids: pa.StringArray,
+    settings: Mapping[str, Any],
+    parents: Mapping[str, str],
+) -> None:
+    """Write a model as an artefact: backbone only, no heads, no teacher."""
+    said = {**settings, "backbone": describe(backbone)}
+    with create(folder, kind=MODEL_KIND, schema=MODEL_SCHEMA, settings=said, parents=parents) as writer:
+        write_backbone(writer, backbone, state, ids)
+
+
+def backbone_state(trainee: nn.Module) -> dict[str, Tensor]:
+    """Weights of the backbone inside a trainee, gathered in the first process from wherever they are."""
+    state: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+    return {name.removeprefix("backbone."): value for name, value in state.items() if name.startswith("backbone.")}
+
+
+def write_checkpoint(
+    folder: Path,
+    trainee: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    standing: Standing,
+    *,
+    identity: str,
+    write: bool,
+) -> None:
+    """Write weights, optimiser and standing; every process must call it, the one that is told to writes."""
+    weights: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+    tensors = {f"{_MODEL}{name}": value for name, value in weights.items()}
+    held: Any = get_optimizer_state_dict(trainee, optimizer, options=_WHOLE)
+    for name, values in held.get("state", {}).items():
+        tensors.update({f"{_OPTIMIZER}{name}.{key}": value for key, value in values.items()})
+    if write:
+        settings = {"identity": identity, **asdict(standing)}
+        with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
+            writer.tensors("training", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
+
+
+def read_checkpoint(
+    folder: Path, trainee: nn.Module, optimizer: torch.optim.Optimizer, *, identity: str
+) -> Standing | None:
+    """Put a run back where its last checkpoint was; None where there is none."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
+    settings = dict(artifact.manifest.settings)
+    if settings.pop("identity") != identity:
+        raise ArtifactError(
+            f"{folder} belongs to a run with other settings, data or index; choose another --out, or delete it to "
+            "start anew."
+        )
+    tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("training").items()}
+    model: dict[str, Any] = {
+        name.removeprefix(_MODEL): value for name, value in tensors.items() if name.startswith(_MODEL)
+    }
+    set_model_state_dict(trainee, model, options=StateDictOptions(full_state_dict=True))
+    state: dict[str, Any] = {}
+    for name, value in tensors.items():
+        if name.startswith(_OPTIMIZER):
+            parameter, _, key = name.removeprefix(_OPTIMIZER).rpartition(".")
+            state.setdefault(parameter, {})[key] = value
+    groups = get_optimizer_state_dict(trainee, optimizer, options=_LOAD)["param_groups"]
+    set_optimizer_state_dict(trainee, optimizer, {"state": state, "param_groups": groups}, options=_LOAD)
+    return Standing(**settings)

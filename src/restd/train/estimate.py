@@ -1,0 +1,73 @@
+"""What a run will cost, from a few timed updates that leave no trace."""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from restd.memory import peak_bytes
+
+if TYPE_CHECKING:
+    from restd.train.loop import Loop
+
+_TIMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cost of a run."""
+
+    seconds: float
+    """Of one update."""
+    memory: int
+    """Bytes at the peak: of the accelerator where there is one, of the process elsewhere."""
+    device: str
+
+    def sentence(self, updates: int) -> str:
+        """For a person.
+
+        >>> Estimate(0.5, 3_000_000_000, "cpu").sentence(1_200)
+        '1,200 updates of about 0.50 s: 10 min, 3.0 GB of memory (cpu)'
+        """
+        total = updates * self.seconds
+        spelled = (
+            f"{total:.0f} s" if total < 100 else f"{total / 60:.0f} min" if total < 6_000 else f"{total / 3600:.1f} h"
+        )
+        each = f"{self.seconds:.2f}" if self.seconds >= 0.1 else f"{self.seconds:.3f}"
+        return f"{updates:,} updates of about {each} s: {spelled}, {self.memory / 1e9:.1f} GB of memory ({self.device})"
+
+
+def rehearse(loop: "Loop") -> Estimate:
+    """Time forward, backward and an optimiser step of rate zero; the weights and the run's randomness stay as they are.
+
+    The first micro-batch is the longest of the epoch, so that the memory it takes is the run's.
+    """
+    parts = loop.plan.epoch(0).reshape(-1, loop.config.micro * loop.accelerator.num_processes)
+    lengths = loop.train.lengths[parts].max(axis=1)
+    longest = int(lengths.argmax())
+    middle = [int(number) for number in lengths.argsort()[len(lengths) // 4 :: max(len(lengths) // 4, 1)][:_TIMED]]
+    rank, processes = loop.accelerator.process_index, loop.accelerator.num_processes
+    device = loop.accelerator.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    loop.micro_batch(parts[longest][rank::processes], 0, 0, last=True)
+    _step_of_rate_zero(loop)
+    begin = time.perf_counter()
+    for number in middle:
+        loop.micro_batch(parts[number][rank::processes], 0, 0, last=True)
+    micro = (time.perf_counter() - begin) / len(middle)
+    begin = time.perf_counter()
+    _step_of_rate_zero(loop)
+    step = time.perf_counter() - begin
+    # the run must not know that it was rehearsed
+    loop.optimizer.state.clear()
+    memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
+    return Estimate(micro * loop.plan.accumulated + step, memory, device.type)
+
+
+def _step_of_rate_zero(loop: "Loop") -> None:
+    for group in loop.optimizer.param_groups:
+        group["lr"] = 0.0
+    loop.optimizer.step()
+    loop.stepper.zero_grad()

@@ -1,0 +1,108 @@
+"""Training pairs: a text, and the item whose Semantic ID answers it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int64
+
+from restd._arrow import pc
+from restd.data import Catalog, read_judgments, refuse_unknown_items
+from restd.errors import DataError
+from restd.index import SidIndex
+
+_HELD_OUT = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Pairs of a text and an item's row; `text` is also the number of the query the pair belongs to."""
+
+    texts: tuple[str, ...]
+    text: Int64[np.ndarray, "pair"]
+    item: Int64[np.ndarray, "pair"]
+    queries: int
+    """Texts that are queries; those behind them are items' own."""
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    @property
+    def items(self) -> Int64[np.ndarray, "_"]:
+        """Distinct items that a query names: what controls call the training items."""
+        return np.unique(self.item[self.text < self.queries])
+
+    def without_indexing(self) -> "Pairs":
+        """Only what queries say."""
+        kept = self.text < self.queries
+        return replace(self, texts=self.texts[: self.queries], text=self.text[kept], item=self.item[kept])
+
+    def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
+        """Add the indexing task: an item's own text leads to its Semantic ID."""
+        numbers = len(self.texts) + np.arange(len(texts))
+        return replace(
+            self,
+            texts=(*self.texts, *texts),
+            text=np.concatenate([self.text, numbers]),
+            item=np.concatenate([self.item, rows]),
+        )
+
+
+def read_pairs(data: Path, index: SidIndex) -> tuple[Pairs, Pairs, int]:
+    """Training and validation pairs of a data set, and how many judgments name items the index does not have.
+
+    A pair is a judgment with a grade above zero. Where no query is marked for validation, a tenth of the training
+    queries is, chosen by a hash of their text.
+    """
+    judgments = read_judgments(data)
+    ids = index.table.ids
+    known = pc.is_in(judgments["item"], value_set=ids)
+    unknown = len(judgments) - pc.sum(known).as_py()
+    if unknown == len(judgments):
+        refuse_unknown_items(judgments, ids, path=data)
+    positive = judgments.filter(pc.and_(known, pc.greater(judgments["grade"], 0.0)))
+    split = np.asarray(positive["split"].to_pylist(), dtype=object)
+    if not (split == "train").any():
+        graded = pc.sum(pc.greater(judgments["grade"], 0.0)).as_py()
+        raise DataError(
+            f"{data} holds no training pairs: of {len(judgments):,} judgments {graded:,} have a grade above zero, and "
+            "none of those is in the split 'train' and names an item of the index."
+        )
+    if not (split == "valid").any():
+        split = _with_validation(positive["query"].to_pylist(), split)
+    if not (split == "train").any() or not (split == "valid").any():
+        raise DataError(f"{data} has too few training queries to hold some out for validation; wanted at least two.")
+    return _pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), unknown
+
+
+def _with_validation(queries: list[str], split: np.ndarray) -> np.ndarray:
+    """Hold out a tenth of the training queries, and at least one."""
+    draws = np.array([int.from_bytes(hashlib.sha256(f"42 {query}".encode()).digest()[:8]) for query in queries], float)
+    train = split == "train"
+    bound = max(_HELD_OUT * 2.0**64, draws[train].min())
+    return np.where(train & (draws <= bound), "valid", split)
+
+
+def _pairs(positive: pa.Table, chosen: np.ndarray, index: SidIndex) -> Pairs:
+    table = positive.filter(pa.array(chosen))
+    encoded = pc.dictionary_encode(table["query"]).unify_dictionaries().combine_chunks()
+    texts = tuple(encoded.dictionary.to_pylist())
+    rows = index.table.rows(table["item"].to_pylist())
+    both = np.unique(np.stack([encoded.indices.to_numpy().astype(np.int64), rows.astype(np.int64)]), axis=1)
+    return Pairs(texts, both[0], both[1], len(texts))
+
+
+def item_texts(catalog: Catalog, index: SidIndex, *, what: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:
+    """Titles or whole texts of the index's items that have any, and their rows."""
+    found: dict[str, str] = {}
+    for batch in catalog.batches():
+        texts = batch.column("title").to_pylist() if what == "title" else catalog.texts(batch).to_pylist()
+        found.update(zip(batch.column("id").to_pylist(), texts, strict=True))
+    rows = [row for row, item in enumerate(index.table.ids.to_pylist()) if found.get(item)]
+    if not rows:
+        raise DataError(f"{catalog.path} has no {what} for any item of the index; set train.indexing=none.")
+    ids = index.table.ids
+    return [found[ids[row].as_py()] for row in rows], np.array(rows, np.int64)

@@ -1,0 +1,30 @@
+"""Runs inside a group of processes: torchrun -m tests.ddp_runs FOLDER, where FOLDER holds data and index."""
+
+import sys
+from pathlib import Path
+
+from restd.cli.train import leave_group
+from tests.training import run
+
+NO_DROPOUT = ("compact.dropout=0.0", "calir.dropout=0.0")
+
+
+def main():
+    folder = Path(sys.argv[1])
+    for backbone, objective in (("compact", "base"), ("compact", "restd"), ("calir", "restd")):
+        run(
+            folder / "index",
+            folder / "data",
+            folder / f"two-{backbone}-{objective}",
+            *NO_DROPOUT,
+            "train.batch=8",
+            "train.micro=2",
+            "train.checkpoint=7",
+            backbone=backbone,
+            objective=objective,
+        )
+    leave_group()
+
+
+if __name__ == "__main__":
+    main()

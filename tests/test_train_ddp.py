@@ -1,0 +1,53 @@
+"""Two processes on gloo: the same losses as one, and every part trains."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from restd.train import read_log
+from tests.ddp_runs import NO_DROPOUT
+from tests.training import make_index, run, write_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_index(write_world(folder / "data"), folder / "index")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    found = subprocess.run(
+        [*command, "-m", "tests.ddp_runs", str(folder)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=300,
+    )
+    assert found.returncode == 0, found.stderr[-4000:]
+    return folder
+
+
+def losses(folder):
+    return np.array([record["sid_loss"] for record in read_log(folder / "log.jsonl")])
+
+
+def test_two_processes_with_half_batches_match_one(world):
+    place = (world / "index", world / "data", world / "one")
+    run(*place, *NO_DROPOUT, "train.batch=8", "train.micro=4")
+    found, wanted = losses(world / "two-compact-base"), losses(world / "one")
+    assert len(found) == 20
+    assert np.abs(found - wanted).max() < 1e-5
+    assert wanted[0] - wanted[-1] > 0.1
+
+
+@pytest.mark.parametrize("backbone", ["compact", "calir"])
+def test_distillation_and_calir_train_on_two_processes(world, backbone):
+    records = read_log(world / f"two-{backbone}-restd" / "log.jsonl")
+    assert [record["update"] for record in records] == list(range(1, 21))
+    assert all(np.isfinite(record["loss"]) and record["kl"] > 0 for record in records)
+    assert records[-1]["sid_loss"] < records[0]["sid_loss"]
+    assert records[-1]["weight"] > 0
+    assert ("contrast" in records[-1]) == (backbone == "calir")
