@@ -49,7 +49,8 @@ def back_edges(files):
 
 
 def test_no_room_imports_a_later_one():
-    files = [path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT]
+    doors = {ROOT / "__init__.py", ROOT / "__main__.py"}  # they only open the last rooms
+    files = [path for path in ROOT.rglob("*.py") if path not in doors]
     assert len(files) > 20
     assert list(back_edges(files)) == []
 

@@ -185,6 +185,11 @@ def naive_loss(projected, targets, geometry, taus, mask, discount):
     return numerator / max(denominator, 1e-12)
 
 
+def by_cell(projected):
+    """Points of the cells that count, as heads give them, out of [horizon, row, level, dim]."""
+    return torch.stack([projected[offset, :, state] for state, offset in cells(projected.shape[2], len(projected))])
+
+
 @given(seeds, level_sizes, st.integers(1, 4), st.floats(0.2, 1.0), st.floats(0.2, 2.0), st.booleans())
 def test_loss_equals_the_triple_sum_in_value_and_gradient(seed, sizes, horizon, discount, tau, slot_per_cell):
     geometry = made(seed, sizes=sizes, scale=0.7)
@@ -200,7 +205,8 @@ def test_loss_equals_the_triple_sum_in_value_and_gradient(seed, sizes, horizon, 
         shuffled = torch.rand(rows, levels, levels, max(sizes), generator=generator) * geometry.code_mask
         targets = Targets((shuffled / shuffled.sum(-1, keepdim=True)).flatten(1, 2), slots)
     projected = (0.7 * torch.randn(horizon, rows, levels, 3, generator=generator)).requires_grad_()
-    found = trajectory_loss(projected, targets, geometry, taus, mask, discount=discount).loss
+    points = by_cell(projected)
+    found = trajectory_loss(points, targets, geometry, taus, mask, horizon=horizon, discount=discount).loss
     (ours,) = torch.autograd.grad(found, projected)
     double = projected.detach().double().requires_grad_()
     expected = naive_loss(double, targets, geometry, taus.double(), mask, discount)
@@ -222,7 +228,8 @@ def test_gradient_identity(hard):
         values = torch.nn.functional.one_hot(geometry.stored(torch.tensor([2])), 7).float()
         targets = Targets(values, level_slots(1))
     projected = torch.randn(1, 1, 1, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss = trajectory_loss(projected, targets, geometry, tau, torch.ones(1, 1, dtype=torch.bool)).loss
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    loss = trajectory_loss(by_cell(projected), targets, geometry, tau, mask, horizon=1).loss
     (gradient,) = torch.autograd.grad(loss, projected)
     book = geometry.codebooks[0]
     student = student_distribution(projected.detach()[0], geometry.codebooks, geometry.code_mask, tau)[0, 0]
@@ -238,7 +245,7 @@ def test_one_horizon_is_the_mean_over_levels():
     targets = ResidualTeacher(geometry, taus).targets(torch.arange(4))
     projected = torch.randn(1, 4, 3, 3, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(4, 3, dtype=torch.bool)
-    found = trajectory_loss(projected, targets, geometry, taus, mask, discount=0.3)
+    found = trajectory_loss(by_cell(projected), targets, geometry, taus, mask, horizon=1, discount=0.3)
     student = student_distribution(projected[0], geometry.codebooks, geometry.code_mask, taus)
     terms = torch.where(geometry.code_mask, targets.values * (targets.values.log() - student.log()), 0.0)
     assert float(found.loss) == pytest.approx(float(terms.nansum(-1).mean()), abs=1e-5)
@@ -249,7 +256,8 @@ def test_nothing_valid_is_exactly_zero_with_zero_gradient():
     geometry = made(3)
     targets = ResidualTeacher(geometry, torch.ones(3)).targets(torch.arange(2))
     projected = torch.randn(2, 2, 3, 3).requires_grad_()
-    found = trajectory_loss(projected, targets, geometry, torch.ones(3), torch.zeros(2, 3, dtype=torch.bool))
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    found = trajectory_loss(by_cell(projected), targets, geometry, torch.ones(3), mask, horizon=2)
     (gradient,) = torch.autograd.grad(found.loss, projected)
     assert found.loss.item() == 0.0
     assert (gradient == 0).all()
@@ -327,7 +335,8 @@ def test_heads_equal_separate_modules():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     states = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(2))
     together = heads(states)
-    assert together.shape == (3, 2, 4, 5)
+    assert together.shape == (4 + 3 + 2, 2, 5)
+    first = (0, 4, 7, 9)
     for offset in range(3):
         inner, outer, norm = torch.nn.Linear(16, 16), torch.nn.Linear(16, 5), torch.nn.LayerNorm(16)
         with torch.no_grad():
@@ -338,8 +347,9 @@ def test_heads_equal_separate_modules():
             outer.weight.copy_(heads.outer[offset].T)
             outer.bias.copy_(heads.outer_bias[offset, 0])
         alone = torch.nn.Sequential(inner, torch.nn.GELU(), norm, outer)(states)
-        assert torch.allclose(together[offset], alone, atol=1e-5)
-    assert torch.allclose(heads(states, 1), together[:1], atol=1e-6)
+        found = together[first[offset] : first[offset + 1]].transpose(0, 1)
+        assert torch.allclose(found, alone[:, : 4 - offset], atol=1e-5)
+    assert torch.allclose(heads(states, 1), together[:4], atol=1e-6)
 
 
 def test_allocating_heads_consumes_no_randomness():

@@ -111,7 +111,8 @@ def test_heads_have_a_prototype_for_every_category():
     before = torch.get_rng_state()
     heads, same, other = (CategoryHeads(8, (2, 5), dropout=0.1, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(before, torch.get_rng_state())
-    assert [tuple(layer.weight.shape) for layer in heads.classify] == [(2, 8), (5, 8)]
+    assert [tuple(held.shape) for held in heads.prototypes()] == [(2, 8), (5, 8)]
+    assert all(held is layer.weight for held, layer in zip(heads.prototypes(), heads.classify, strict=True))
     assert all(map(torch.equal, heads.parameters(), same.parameters()))
     assert not torch.equal(heads.classify[0].weight, other.classify[0].weight)
     latents = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(0))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from restd.artifacts import create
 from restd.data import Catalog
 from restd.errors import ArtifactError, ConfigError
 from restd.index import IndexConfig, build_index, import_index, with_shape
@@ -19,7 +20,10 @@ from restd.models import (
     describe,
     induce,
     make_backbone,
+    open_model,
+    refuse_other_layout,
     route_texts,
+    write_backbone,
 )
 from restd.models.store import find_encoder
 from tests.models import (
@@ -207,6 +211,25 @@ def test_calir_wants_categories_and_its_own_steps(tmp_path):
         make_backbone(config, index, texts=TEXTS, categories=categories, seed=0)
     same = replace(config, t5=replace(FRESH, steps=2))
     assert make_backbone(same, index, texts=TEXTS, categories=categories, seed=0).body.config.steps == 2
+
+
+def test_a_trained_model_opens_from_either_folder_and_knows_its_index(index, folder, items_csv, tmp_path):
+    model = make_backbone(MODELS["compact"], index, folder=folder, seed=0).eval()
+    settings = {"backbone": describe(model), "layout": index.layout()}
+    with create(tmp_path / "run" / "model", kind="model", schema=1, settings=settings) as writer:
+        write_backbone(writer, model, model.state_dict(), index.table.ids)
+    for place in (tmp_path / "run", tmp_path / "run" / "model"):
+        again, artifact = open_model(place)
+        assert torch.equal(scores(again.eval()), scores(model))
+    refuse_other_layout(artifact, index)
+    refuse_other_layout(artifact, index.remove(["i7"]))
+    other = build_index(Catalog(items_csv), tmp_path / "seed", with_shape(INDEX, seed=1))
+    with pytest.raises(ArtifactError, match=r"trained for codebooks .*, but the index has"):
+        refuse_other_layout(artifact, other)
+    with pytest.raises(ArtifactError, match=r"levels of \[9, 8, 7\] codes, but the index has \[2, 3\]"):
+        refuse_other_layout(artifact, import_small(tmp_path))
+    with pytest.raises(ArtifactError, match="is not an artefact"):
+        open_model(tmp_path / "nothing")
 
 
 def test_only_settings_that_matter_are_told():

@@ -7,6 +7,7 @@ from restd.bench.index import bench_index
 from restd.bench.overhead import bench_overhead
 from restd.bench.shop import bench_shop
 from restd.bench.teacher import bench_teacher
+from restd.bench.train import bench_train
 from restd.bench.trie import bench_trie
 
 BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -15,6 +16,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "shop": bench_shop,
     "overhead": bench_overhead,
     "teacher": bench_teacher,
+    "train": bench_train,
 }
 
 __all__ = ["BENCHMARKS"]

@@ -12,7 +12,7 @@ _LEAST = 1_000
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="index, trie, shop, overhead or teacher.")],
+    name: Annotated[str, typer.Argument(help="index, trie, shop, overhead, teacher or train.")],
     items: Annotated[int | None, typer.Option(help="Items (index, shop, teacher).")] = None,
     sids: Annotated[int | None, typer.Option(help="SIDs (trie).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,

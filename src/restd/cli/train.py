@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from restd.models import ModelConfig
     from restd.train import RunConfig
 
-_SECTIONS = ("train", "distill", "category", "compact", "t5", "calir", "model")
+_SECTIONS = ("model", "compact", "t5", "calir", "train", "base", "continuation", "distill", "category")
+"""[base] and [continuation] are [train] for runs without and with --init."""
 
 
 def train(
@@ -99,11 +100,15 @@ def configure(
     parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig}
     nested = {part: read_section(kind, sections.get(part, {}), section=part) for part, kind in parts.items()}
     model = read_section(ModelConfig, {**wanted, **nested}, section="model")
-    chosen = sections.get("train", {})
+    mode = "base" if continued_from is None else "continuation"
+    chosen = {**sections.get(mode, {}), **sections.get("train", {})}
     body = _body_of(continued_from) if continued_from is not None else model.body
     lengths = {length: 0 for length in ("epochs", "updates") if length not in chosen}
     defaults = default_training(body, continued=continued_from is not None)
-    values = {**defaults, **(lengths if {"epochs", "updates"} & set(chosen) else {}), **chosen}
+    if "epochs" in options or "updates" in options:  # an option replaces whichever of the two a recipe has
+        lengths = {length: 0 for length in ("epochs", "updates") if length not in options}
+        chosen = {name: value for name, value in chosen.items() if name not in lengths}
+    values = {**defaults, **(lengths if len(lengths) < 2 else {}), **chosen}
     config = RunConfig(
         objective=name,
         train=read_section(TrainConfig, values, section="train"),

@@ -205,7 +205,15 @@ class ResidualDistiller(nn.Module):
         with torch.no_grad():
             targets = self.teacher.targets(rows, queries)
         projected = self.heads(states, self.config.horizon)
-        found = trajectory_loss(projected, targets, geometry, self.temperatures, mask, discount=self.config.discount)
+        found = trajectory_loss(
+            projected,
+            targets,
+            geometry,
+            self.temperatures,
+            mask,
+            horizon=self.config.horizon,
+            discount=self.config.discount,
+        )
         loss, weight, asked = weighted(found.loss, sid_loss, step, self.config.auxiliary)
         self.last = DistillLog(loss.detach(), found.loss.detach(), weight, asked, found.by_cell)
         return loss

@@ -91,14 +91,14 @@ def correct(
 
 
 def cells(levels: int, horizon: int) -> tuple[tuple[int, int], ...]:
-    """Return the valid pairs of state and offset, 0-based: state t, offset s, target level t + s < L.
+    """Return the valid pairs of state and offset, 0-based: state t, offset s, target level t + s < L; offset by offset.
 
     >>> cells(3, 2)
-    ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
+    ((0, 0), (1, 0), (2, 0), (0, 1), (1, 1))
     """
     if not 1 <= horizon <= levels:
         raise ConfigError(f"A horizon of {horizon} was asked for with {levels} levels; wanted 1 to {levels}.")
-    return tuple((state, offset) for state in range(levels) for offset in range(min(horizon, levels - state)))
+    return tuple((state, offset) for offset in range(horizon) for state in range(levels - offset))
 
 
 def cell_weights(

@@ -11,7 +11,7 @@ _SPREAD = 0.02
 
 
 class HorizonHeads(nn.Module):
-    """`Linear(d, d) → GELU → LayerNorm → Linear(d, D)` for each of H offsets, stacked so that all run in one product.
+    """`Linear(d, d) → GELU → LayerNorm → Linear(d, D)` for each of H offsets, their weights stacked.
 
     Weights are drawn from a generator of their own: allocating heads consumes none of the model's randomness.
 
@@ -46,12 +46,24 @@ class HorizonHeads(nn.Module):
 
     def forward(
         self, states: Float[Tensor, "row level width"], horizon: int | None = None
-    ) -> Float[Tensor, "horizon row level dim"]:
-        """Project every state by the first `horizon` heads (all of them by default)."""
+    ) -> Float[Tensor, "cell row dim"]:
+        """Project states by the first `horizon` heads (all of them by default), cell by cell as `cells` lists them.
+
+        One product an offset, over the states that have a level so far ahead. The norm's scale and shift are folded
+        into the last layer: they cost a product of weights instead of a pass over all states.
+        """
         rows, levels, width = states.shape
-        used = slice(horizon or self.horizon)
-        flat = states.reshape(1, rows * levels, width).expand(horizon or self.horizon, -1, -1)
-        hidden = functional.gelu(torch.baddbmm(self.inner_bias[used], flat, self.inner[used]))
-        normal = functional.layer_norm(hidden, (width,)) * self.scale[used] + self.shift[used]
-        projected = torch.baddbmm(self.outer_bias[used], normal, self.outer[used])
-        return projected.view(-1, rows, levels, projected.shape[-1])
+        used = range(min(horizon or self.horizon, levels))
+        by_level = states.transpose(0, 1).contiguous()  # so that the states of an offset lie together
+        inner = [
+            torch.addmm(self.inner_bias[offset], by_level[: levels - offset].view(-1, width), self.inner[offset])
+            for offset in used
+        ]
+        hidden = functional.layer_norm(functional.gelu(torch.cat(inner)), (width,))
+        outer = self.scale.transpose(1, 2) * self.outer
+        bias = torch.baddbmm(self.outer_bias, self.shift, self.outer)
+        projected = [
+            torch.addmm(bias[offset], part, outer[offset])
+            for offset, part in zip(used, hidden.split([len(part) for part in inner]), strict=True)
+        ]
+        return torch.cat(projected).view(-1, rows, outer.shape[-1])

@@ -112,12 +112,13 @@ class TrajectoryLoss:
 
 
 def trajectory_loss(
-    projected: Float[Tensor, "horizon row level dim"],
+    projected: Float[Tensor, "cell row dim"],
     targets: Targets,
     geometry: Geometry,
     temperatures: Float[Tensor, "level"],
     mask: Bool[Tensor, "row level"],
     *,
+    horizon: int,
     discount: float = 0.7,
 ) -> TrajectoryLoss:
     """L_RT = (1/Z) Σ m_{t+s} ρ^s KL(Q̃_{t,s} ‖ P_{t,s}): a weighted mean over the cells of a batch (eq. retrace).
@@ -127,13 +128,13 @@ def trajectory_loss(
     a_j = (2 g·c_j - ‖c_j‖²)/τ. These are made once a slot, so no teacher is ever spread over states and horizons, and
     the gradient is (2/τ)(Σ P_j c_j - m) as in eq. rbd-geometry. With nothing valid the loss is exactly zero.
     """
-    horizon, _, levels, _ = projected.shape
+    levels = geometry.levels
     pairs = cells(levels, horizon)
     state, offset = (torch.tensor(part, device=projected.device) for part in zip(*pairs, strict=True))
     target = state + offset
     slot = targets.slot_of[state, offset]
     with torch.autocast(projected.device.type, enabled=False):
-        points = projected.float()[offset, :, state]  # [cell, row, dim]
+        points = projected.float()
         books = geometry.codebooks
         squares = books.square().sum(-1)
         level_of_slot = torch.zeros(targets.values.shape[1], dtype=torch.int64, device=slot.device)
@@ -143,9 +144,11 @@ def trajectory_loss(
         square = torch.einsum("bsk,sk->bs", values, squares[level_of_slot])
         entropy = torch.special.entr(values).sum(-1)
         tau = temperatures[target][:, None]
-        products = torch.bmm(points, books.transpose(1, 2)[target])
-        scores = (2 * products - squares[target][:, None]) / tau[..., None]
-        normaliser = scores.masked_fill(~geometry.code_mask[target][:, None], -torch.inf).logsumexp(dim=-1)
+        # what does not depend on the states is small: scale it there, and let one product make the scores
+        scaled = (2 / temperatures)[:, None, None] * books.transpose(1, 2)
+        constant = (-squares / temperatures[:, None]).masked_fill(~geometry.code_mask, -torch.inf)
+        scores = torch.baddbmm(constant[target][:, None], points, scaled[target])
+        normaliser = scores.logsumexp(dim=-1)
         expected = (2 * (points * mean[:, slot].transpose(0, 1)).sum(-1) - square[:, slot].T) / tau
         divergence = normaliser - expected - entropy[:, slot].T  # [cell, row]
     weights = cell_weights(mask, pairs, discount=discount).T

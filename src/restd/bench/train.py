@@ -1,0 +1,172 @@
+"""What training costs: our loop against a plain `transformers` one, and joint distillation against base training."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from restd.bench.measure import machine, timed
+from restd.data.shop import ShopSpec, shop_source
+from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig
+from restd.encode import load_encoder
+from restd.models import AnyBackbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
+from restd.train.config import TrainConfig
+from restd.train.examples import Pairs
+from restd.train.loop import Loop, TrainingSet
+from restd.train.module import Trainee
+from restd.train.objectives import TrajectoryObjective
+
+_SIZES = (64, 64, 64, 64)
+_DIM = 32
+_ITEMS = 1_000
+_BATCH, _MICRO = 64, 16
+_COMPACT_BATCH = 128
+
+
+def bench_train(updates: int = 20) -> dict[str, Any]:
+    """Time updates of both sides, turn by turn; the first of each is not counted.
+
+    The plain loop is what one writes with `transformers`: shuffled pairs, padded to the longest of the batch, the
+    model's own loss. Ours reads the same pairs of queries and titles, in batches of similar length.
+    """
+    pairs = _pairs()
+    sids = torch.randint(_SIZES[0], (_ITEMS, len(_SIZES)), generator=torch.Generator().manual_seed(0))
+    with tempfile.TemporaryDirectory() as folder:
+        shape = T5Config(model="fresh", width=256, feed=1_024, layers=4, heads=4, head_width=64)
+        ours = T5Backbone.made(_SIZES, shape, texts=pairs.texts, seed=0)
+        theirs = T5Backbone.made(_SIZES, shape, texts=pairs.texts, seed=0)
+        loop = _loop(ours, pairs, sids, Path(folder) / "t5", {}, _BATCH, _MICRO)
+        plain = _PlainLoop(theirs, pairs, sids)
+        t5 = _interleaved({"restd": _steps(loop), "transformers": plain.steps()}, updates)
+        compact: dict[str, Iterator[None]] = {}
+        arms: dict[str, dict[str, nn.Module]] = {"base": {}, "joint": {"trajectory": _restd(sids)}}
+        for name, objectives in arms.items():
+            backbone = CompactBackbone(load_encoder("minilm"), _SIZES, CompactConfig(), seed=0)
+            compact[name] = _steps(
+                _loop(backbone, pairs, sids, Path(folder) / name, objectives, _COMPACT_BATCH, _COMPACT_BATCH)
+            )
+        joint = _interleaved(compact, 3 * updates)
+    rates = {name: _BATCH / seconds for name, seconds in t5.items()}
+    return {
+        "throughput_ratio": rates["restd"] / rates["transformers"],
+        "joint_over_base": joint["joint"] / joint["base"],
+        "examples_per_second": rates,
+        "compact_update_seconds": joint,
+        "updates": updates,
+        "batch": {"t5": _BATCH, "compact": _COMPACT_BATCH},
+        "machine": machine(),
+    }
+
+
+def _interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, float]:
+    """Median seconds of an update of each side; nobody always comes first."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(updates + 1):
+        for name in names if number % 2 else reversed(names):
+            spent, _ = timed(lambda side=sides[name]: next(side))
+            if number:
+                seconds[name].append(spent)
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def _pairs() -> Pairs:
+    """Queries of the shop's training split, and every item's title."""
+    source = shop_source(ShopSpec(locale="us", items=_ITEMS, seed=0))
+    ids, titles, queries, names = [], [], [], []
+    for batch in source.items():
+        ids += batch.column("id").to_pylist()
+        titles += batch.column("title").to_pylist()
+    assert source.judgments is not None
+    for batch in source.judgments():
+        for row in batch.to_pylist():
+            if row["split"] == "train" and row["grade"] > 0:
+                queries.append(row["query"])
+                names.append(row["item"])
+    known = {query: number for number, query in enumerate(dict.fromkeys(queries))}
+    row_of = {item: row for row, item in enumerate(ids)}
+    text = np.array([known[query] for query in queries], np.int64)
+    item = np.array([row_of[name] for name in names], np.int64)
+    return Pairs(tuple(known), text, item, len(known)).with_items(titles, np.arange(len(titles)))
+
+
+def _loop(
+    backbone: AnyBackbone,
+    pairs: Pairs,
+    sids: torch.Tensor,
+    out: Path,
+    objectives: dict[str, nn.Module],
+    batch: int,
+    micro: int,
+) -> Loop:
+    held = TrainingSet(pairs, backbone.prepare(pairs.texts), sids)
+    config = TrainConfig(updates=100_000, batch=batch, micro=micro, lr=1e-4, warm_up=0)
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    loop = Loop(
+        Trainee(backbone, objectives), held, held, config, out, "", accelerator, lambda said: None, lambda *held: None
+    )
+    loop.module.train()
+    return loop
+
+
+def _steps(loop: Loop) -> Iterator[None]:
+    number = 0
+    while True:
+        for rows in loop.plan.epoch(number // loop.plan.updates_per_epoch):
+            loop.update(rows, number)
+            number += 1
+            yield
+
+
+class _PlainLoop:
+    """A training loop as one writes it with `transformers` alone."""
+
+    def __init__(self, made: T5Backbone, pairs: Pairs, sids: torch.Tensor) -> None:
+        self.model, self.tokenizer = made.model, made.tokenizer
+        prepared = made.prepare(pairs.texts)
+        tokens = [prepared.batch(np.array([row])).values[0].tolist() for row in range(len(prepared))]
+        end = made.tokenizer.eos_token_id
+        level = torch.arange(sids.shape[1])
+        labels = [[*made.tokens[level, sids[item]].tolist(), end] for item in pairs.item]
+        self.examples = [
+            {"input_ids": tokens[text], "attention_mask": [1] * len(tokens[text]), "labels": label}
+            for text, label in zip(pairs.text, labels, strict=True)
+        ]
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+
+    def steps(self) -> Iterator[None]:
+        from transformers import DataCollatorForSeq2Seq
+
+        collate = DataCollatorForSeq2Seq(self.tokenizer)
+        generator = torch.Generator().manual_seed(0)
+        examples: Any = self.examples
+        loader: Any = torch.utils.data.DataLoader(
+            examples, batch_size=_MICRO, shuffle=True, collate_fn=collate, generator=generator, drop_last=True
+        )
+        self.model.train()
+        count, accumulated = 0, _BATCH // _MICRO
+        while True:
+            for batch in loader:
+                loss = self.model(**batch).loss
+                (loss / accumulated).backward()
+                count += 1
+                if count % accumulated == 0:
+                    nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                    yield
+
+
+def _restd(sids: torch.Tensor) -> TrajectoryObjective:
+    generator = torch.Generator().manual_seed(1)
+    books = torch.randn(len(_SIZES), max(_SIZES), _DIM, generator=generator)
+    latents = torch.randn(_ITEMS, _DIM, generator=generator)
+    temperature = TemperatureConfig("per_level")  # a fixed one would make teachers of random latents one-hot
+    config = DistillConfig(auxiliary=AuxiliaryConfig(warm_up=0), temperature=temperature, check=False)
+    width = CompactConfig().width
+    return TrajectoryObjective(ResidualDistiller.of_tensors(books, latents, sids, width=width, config=config))
