@@ -51,20 +51,21 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
                 _loop(backbone, pairs, sids, Path(folder) / name, objectives, _COMPACT_BATCH, _COMPACT_BATCH)
             )
         joint = _interleaved(compact, 3 * updates)
-    rates = {name: _BATCH / seconds for name, seconds in t5.items()}
+    rates = {name: float(_BATCH / np.median(seconds)) for name, seconds in t5.items()}
     return {
         "throughput_ratio": rates["restd"] / rates["transformers"],
-        "joint_over_base": joint["joint"] / joint["base"],
+        # update by update: both sides compute the same pairs, one right after the other
+        "joint_over_base": float(np.median(joint["joint"] / joint["base"])),
         "examples_per_second": rates,
-        "compact_update_seconds": joint,
+        "compact_update_seconds": {name: float(np.median(seconds)) for name, seconds in joint.items()},
         "updates": updates,
         "batch": {"t5": _BATCH, "compact": _COMPACT_BATCH},
         "machine": machine(),
     }
 
 
-def _interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, float]:
-    """Median seconds of an update of each side; nobody always comes first."""
+def _interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, np.ndarray]:
+    """Seconds of every update of each side; nobody always comes first."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(updates + 1):
@@ -72,7 +73,7 @@ def _interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, fl
             spent, _ = timed(lambda side=sides[name]: next(side))
             if number:
                 seconds[name].append(spent)
-    return {name: float(np.median(values)) for name, values in seconds.items()}
+    return {name: np.array(values) for name, values in seconds.items()}
 
 
 def _pairs() -> Pairs:

@@ -55,15 +55,17 @@ class HorizonHeads(nn.Module):
         rows, levels, width = states.shape
         used = range(min(horizon or self.horizon, levels))
         by_level = states.transpose(0, 1).contiguous()  # so that the states of an offset lie together
+        # unbound, not indexed: the gradients are then stacked once instead of added up in full-sized zeros
         inner = [
-            torch.addmm(self.inner_bias[offset], by_level[: levels - offset].view(-1, width), self.inner[offset])
-            for offset in used
+            torch.addmm(bias, by_level[: levels - offset].view(-1, width), weight)
+            for offset, bias, weight in zip(used, self.inner_bias.unbind(), self.inner.unbind(), strict=False)
         ]
         hidden = functional.layer_norm(functional.gelu(torch.cat(inner)), (width,))
         outer = self.scale.transpose(1, 2) * self.outer
-        bias = torch.baddbmm(self.outer_bias, self.shift, self.outer)
+        outer_bias = torch.baddbmm(self.outer_bias, self.shift, self.outer)
+        parts = hidden.split([len(part) for part in inner])
         projected = [
-            torch.addmm(bias[offset], part, outer[offset])
-            for offset, part in zip(used, hidden.split([len(part) for part in inner]), strict=True)
+            torch.addmm(bias, part, weight)
+            for part, bias, weight in zip(parts, outer_bias.unbind(), outer.unbind(), strict=False)
         ]
         return torch.cat(projected).view(-1, rows, outer.shape[-1])

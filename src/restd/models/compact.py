@@ -35,9 +35,9 @@ class CompactConfig:
     encoder_rate: float = 0.02
     max_tokens: int = 64
     width: int = 256
-    blocks: int = 2
+    blocks: int = 3
     heads: int = 4
-    feed: int = 2
+    feed: int = 4
     dropout: float = 0.1
     steps: int = 0
 

@@ -26,9 +26,9 @@ class DecoderShape:
     """
 
     width: int = 256
-    blocks: int = 2
+    blocks: int = 3
     heads: int = 4
-    feed: int = 2
+    feed: int = 4
     dropout: float = 0.1
     steps: int = 0
 

@@ -165,7 +165,7 @@ _T5_BASE = replace(TrainConfig(), updates=0, epochs=300, lr=5e-4, warm_up=0.05, 
 _COMPACT_BASE = replace(
     TrainConfig(),
     updates=0,
-    epochs=14,
+    epochs=12,
     micro=128,
     lr=1e-3,
     weight_decay=0.05,

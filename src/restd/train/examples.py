@@ -11,6 +11,7 @@ from jaxtyping import Int64
 
 from restd._arrow import pc
 from restd.data import Catalog, read_judgments, refuse_unknown_items
+from restd.data.dataset import find_table
 from restd.errors import DataError
 from restd.index import SidIndex
 
@@ -62,7 +63,7 @@ def read_pairs(data: Path, index: SidIndex) -> tuple[Pairs, Pairs, int]:
     known = pc.is_in(judgments["item"], value_set=ids)
     unknown = len(judgments) - pc.sum(known).as_py()
     if unknown == len(judgments):
-        refuse_unknown_items(judgments, ids, path=data)
+        refuse_unknown_items(judgments, ids, path=find_table(data, "judgments"))
     positive = judgments.filter(pc.and_(known, pc.greater(judgments["grade"], 0.0)))
     split = np.asarray(positive["split"].to_pylist(), dtype=object)
     if not (split == "train").any():
