@@ -5,7 +5,8 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "evaluate", "baselines", "bench")
+ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate")
+ROOMS += ("baselines", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change

@@ -45,3 +45,14 @@ def test_overhead(monkeypatch):
     assert found["residual_bytes_per_item"] == 64
     assert found["head_parameters"] == 4 * (512 * 512 + 512 * 32 + 3 * 512 + 32)
     assert min(found["h1_over_base"], found["h4_over_base"]) > 0
+
+
+def test_train_compares_both_loops_and_both_objectives(monkeypatch):
+    from restd.bench import train
+
+    monkeypatch.setattr(train, "_ITEMS", 500)
+    monkeypatch.setattr(train, "_COMPACT_BATCH", 16)
+    found = train.bench_train(updates=2)
+    assert found["throughput_ratio"] > 0
+    assert found["joint_over_base"] > 0
+    assert set(found["examples_per_second"]) == {"restd", "transformers"}

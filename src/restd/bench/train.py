@@ -106,7 +106,7 @@ def _loop(
     micro: int,
 ) -> Loop:
     held = TrainingSet(pairs, backbone.prepare(pairs.texts), sids)
-    config = TrainConfig(updates=100_000, batch=batch, micro=micro, lr=1e-4, warm_up=0)
+    config = TrainConfig(updates=100_000, batch=batch, micro=micro, lr=1e-4, warm_up=0.0)
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     loop = Loop(
         Trainee(backbone, objectives), held, held, config, out, "", accelerator, lambda said: None, lambda *held: None

@@ -41,7 +41,7 @@ class TrainConfig:
     lr: float = 1e-5
     weight_decay: float = 0.01
     clip: float = 1.0
-    warm_up: float = 120
+    warm_up: float = 120.0
     patience: int = 0
     keep: Literal["best", "last"] = "last"
     indexing: Literal["none", "title", "text"] = "none"

@@ -1,0 +1,60 @@
+"""Decoding one level at a time, with a cache: what search needs of a network, and nothing else.
+
+A stepper is a snapshot of a backbone's weights made for decoding. Rows are laid out as [query, beam]: what a query's
+beams share, the keys and values of its memory, is computed once and never repeated.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from restd.models.contract import Memory
+
+Normalizer = Literal["full_vocab", "level_codes"]
+"""Over what log-probabilities sum to one: every word the model could say, or the codes of the level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cache:
+    """Everything known so far of some prefixes; never changed in place, so that a search may branch."""
+
+    past: tuple[tuple[Tensor, Tensor], ...]
+    """Keys and values of each layer's own positions: [query, beam, head, position, part]."""
+    memory: tuple[tuple[Tensor, Tensor], ...]
+    """Keys and values of each layer's memory: [query, head, position, part]."""
+    seen: Bool[Tensor, "query 1 1 position"] | None
+    """Which positions of the memory are real; None where all are."""
+    length: int = 0
+    """Positions so far, latent ones included."""
+    level: int = 0
+    """Codes so far."""
+    first: Float[Tensor, "query 1 width"] | None = None
+    """State that predicts the first code; dense retrieval and reranking read it."""
+
+    def take(self, parents: Int64[Tensor, "query beam"]) -> "Cache":
+        """Follow these beams of each query."""
+        at = torch.arange(len(parents), device=parents.device)[:, None]
+        return replace(self, past=tuple((keys[at, parents], values[at, parents]) for keys, values in self.past))
+
+
+@runtime_checkable
+class Stepper(Protocol):
+    """One step of decoding after another."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Codes of each level."""
+        ...
+
+    def start(self, memory: Memory) -> tuple[Float[Tensor, "query 1 code"], Cache]:
+        """Log-probabilities of the first code, one row a query; latent steps happen here, once."""
+        ...
+
+    def step(
+        self, cache: Cache, parents: Int64[Tensor, "query beam"], codes: Int64[Tensor, "query beam"]
+    ) -> tuple[Float[Tensor, "query beam code"], Cache]:
+        """Log-probabilities of the next code after `codes` were appended to the beams `parents`."""
+        ...

@@ -1,0 +1,126 @@
+"""The beam against brute force, on tables of numbers."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restd.errors import ConfigError
+from restd.index import Trie
+from restd.search import beam_search, exact_rank, exact_scores
+from tests.steppers import TableStepper, memory_of, score_of
+
+worlds = st.tuples(
+    st.lists(st.integers(2, 4), min_size=1, max_size=4),
+    st.integers(0, 10_000),
+    st.integers(1, 30),
+    st.sampled_from([None, 1, 2]),
+)
+
+
+def world(drawn):
+    sizes, seed, count, steps = drawn
+    rng = np.random.default_rng(seed)
+    sids = np.stack([rng.integers(0, size, count) for size in sizes], axis=1).astype(np.int16)
+    return TableStepper(sizes, seed=seed, steps=steps), Trie.of(sids, sizes), sids
+
+
+def brute_force(stepper, number, sids):
+    """Every SID with its score, best first, ties in SID order."""
+    known = {tuple(sid) for sid in sids.tolist()}
+    return sorted(((score_of(stepper, number, sid), sid) for sid in known), key=lambda pair: (-pair[0], pair[1]))
+
+
+def filled(beams, query):
+    kept = beams.leaves[query] >= 0
+    sids = [tuple(sid) for sid in beams.sids[query][kept].tolist()]
+    return sids, beams.scores[query][kept].tolist()
+
+
+@given(worlds)
+@settings(max_examples=40)
+def test_a_beam_as_wide_as_the_catalogue_is_exact(drawn):
+    stepper, trie, sids = world(drawn)
+    beams = beam_search(stepper, memory_of([3, 4]), trie, width=len(sids))
+    exact = exact_scores(stepper, memory_of([3, 4]), trie, rows=5)
+    for query, number in enumerate((3, 4)):
+        wanted = brute_force(stepper, number, sids)
+        found, scores = filled(beams, query)
+        assert found == [sid for _, sid in wanted]
+        assert scores == pytest.approx([score for score, _ in wanted], abs=1e-5)
+        by_leaf = dict(zip(map(tuple, trie.sids().tolist()), exact[query].tolist(), strict=True))
+        assert [by_leaf[sid] for sid in found] == pytest.approx(scores, abs=1e-5)
+        leaves = beams.leaves[query][beams.leaves[query] >= 0]
+        ranks = exact_rank(exact[[query]].expand(len(leaves), -1), leaves)
+        better = [sum(other > score + 1e-6 for other in scores) for score in scores]
+        if drawn[3]:
+            assert ranks.tolist() == [1 + count for count in better]
+
+
+@given(worlds, st.integers(1, 6))
+@settings(max_examples=40)
+def test_only_stored_sids_come_back_each_once_and_as_many_as_there_are(drawn, width):
+    stepper, trie, sids = world(drawn)
+    known = {tuple(sid) for sid in sids.tolist()}
+    found, scores = filled(beam_search(stepper, memory_of([1]), trie, width=width), 0)
+    assert set(found) <= known
+    assert len(set(found)) == len(found) == min(width, len(known))
+    assert scores == sorted(scores, reverse=True)
+    assert scores == pytest.approx([score_of(stepper, 1, sid) for sid in found], abs=1e-5)
+
+
+@given(worlds, st.integers(1, 6))
+@settings(max_examples=30)
+def test_a_query_is_answered_alike_alone_and_in_a_batch(drawn, width):
+    stepper, trie, _ = world(drawn)
+    together = beam_search(stepper, memory_of([5, 6, 7]), trie, width=width)
+    for query, number in enumerate((5, 6, 7)):
+        assert filled(together, query) == filled(beam_search(stepper, memory_of([number]), trie, width=width), 0)
+
+
+@given(worlds, st.integers(1, 6), st.integers(0, 99))
+@settings(max_examples=30)
+def test_a_restricted_trie_is_brute_force_over_what_is_left(drawn, width, seed):
+    stepper, trie, sids = world(drawn)
+    keep = np.random.default_rng(seed).random(len(sids)) < 0.5
+    keep[0] = True
+    restricted = trie.restrict(torch.from_numpy(keep))
+    found, _ = filled(beam_search(stepper, memory_of([2]), restricted, width=len(sids)), 0)
+    assert found == [sid for _, sid in brute_force(stepper, 2, sids[keep])]
+    assert len(filled(beam_search(stepper, memory_of([2]), restricted, width=width), 0)[0]) == min(width, len(found))
+
+
+@given(worlds)
+@settings(max_examples=20)
+def test_children_share_one_probability(drawn):
+    stepper, trie, sids = world(drawn)
+    exact = exact_scores(stepper, memory_of([8]), trie, trie_normalized=True)
+    assert float(exact.exp().sum()) == pytest.approx(1.0, abs=1e-4)
+    beams = beam_search(stepper, memory_of([8]), trie, width=len(sids), trie_normalized=True)
+    kept = beams.leaves[0] >= 0
+    assert torch.allclose(exact[0, beams.leaves[0][kept]], beams.scores[0][kept], atol=1e-5)
+
+
+def test_without_a_trie_every_code_follows_every_other():
+    stepper = TableStepper((3, 2))
+    beams = beam_search(stepper, memory_of([1]), None, width=6)
+    every = np.array([[first, second] for first in range(3) for second in range(2)], np.int16)
+    assert [tuple(sid) for sid in beams.sids[0].tolist()] == [sid for _, sid in brute_force(stepper, 1, every)]
+
+
+def test_a_narrow_beam_loses_what_a_wide_one_finds():
+    sids = np.stack(np.meshgrid(*[np.arange(4)] * 3, indexing="ij"), -1).reshape(-1, 3).astype(np.int16)
+    trie = Trie.of(sids, (4, 4, 4))
+    lost = 0
+    for seed in range(20):
+        stepper = TableStepper((4, 4, 4), seed=seed)
+        narrow = beam_search(stepper, memory_of([1]), trie, width=1).scores[0, 0]
+        lost += bool(narrow < beam_search(stepper, memory_of([1]), trie, width=64).scores[0, 0] - 1e-6)
+    assert lost > 0
+
+
+def test_no_beam_at_all_is_refused():
+    trie = Trie.of(np.zeros((1, 1), np.int16), (2,))
+    with pytest.raises(ConfigError, match="beam of 0"):
+        beam_search(TableStepper((2,)), memory_of([1]), trie, width=0)
