@@ -1,5 +1,6 @@
 """A stepper that is a table of numbers: log-probabilities are a function of query and prefix, and of nothing else."""
 
+import itertools
 from dataclasses import replace
 
 import torch
@@ -32,10 +33,7 @@ class TableStepper:
             for beam in range(beams):
                 key = hash((self.seed, int(numbers[query]), *prefixes[query, beam].tolist())) % (2**31)
                 drawn = torch.randn(self.sizes[level], generator=torch.Generator().manual_seed(key))
-                if self.steps:
-                    drawn = (drawn * self.steps).round() / self.steps
-                else:
-                    drawn = drawn.log_softmax(-1)
+                drawn = (drawn * self.steps).round() / self.steps if self.steps else drawn.log_softmax(-1)
                 found[query, beam, : self.sizes[level]] = drawn
         return found
 
@@ -50,7 +48,7 @@ def score_of(stepper, number, sid):
     """Sum of the log-probabilities along one SID."""
     scored, cache = stepper.start(memory_of([number]))
     total = float(scored[0, 0, sid[0]])
-    for code, following in zip(sid[:-1], sid[1:], strict=True):
+    for code, following in itertools.pairwise(sid):
         scored, cache = stepper.step(cache, torch.zeros(1, 1, dtype=torch.int64), torch.tensor([[code]]))
         total += float(scored[0, 0, following])
     return total
