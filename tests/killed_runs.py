@@ -52,7 +52,7 @@ def start_and_signal(folder, at, number):
 def main():
     folder = Path(sys.argv[1])
     ends = []
-    for word in sys.argv[2].split(","):
+    for word in sys.argv[2].split(",") if sys.argv[2] else []:
         name, at = word.split("@")
         ends.append(start_and_signal(folder, int(at), getattr(signal, name)))
     process = os.fork()

@@ -18,12 +18,11 @@ from tests.training import make_index, run, same_weights, write_world
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
+    """Data and index, and the model of a run nobody disturbed, in a process like those that will be killed."""
     folder = tmp_path_factory.mktemp("world")
     make_index(write_world(folder / "data"), folder / "index")
-    whole = run(
-        folder / "index", folder / "data", folder / "whole", *SETTINGS, objective="restd", updates=UPDATES
-    ).folder
-    return folder, whole
+    assert killed(folder, []) == [0]
+    return folder, folder / "run" / "model"
 
 
 def killed(folder, words):
@@ -59,7 +58,9 @@ def test_signals_save_and_exit_with_their_code(world, tmp_path):
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(world, tmp_path, monkeypatch):
-    folder, whole = world
+    folder, _ = world
+    settings = {"objective": "restd", "updates": UPDATES}
+    whole = run(folder / "index", folder / "data", tmp_path / "whole", *SETTINGS, **settings).folder
     original, calls = checkpoints.create, []
 
     def full(target, **options):
@@ -71,17 +72,17 @@ def test_a_full_disk_leaves_the_previous_checkpoint(world, tmp_path, monkeypatch
     monkeypatch.setattr(checkpoints, "create", full)
     place = (folder / "index", folder / "data", tmp_path / "run")
     with pytest.raises(OSError, match="No space"):
-        run(*place, *SETTINGS, objective="restd", updates=UPDATES)
+        run(*place, *SETTINGS, **settings)
     manifest = json.loads((tmp_path / "run" / "checkpoint" / "manifest.json").read_text("utf-8"))
     assert manifest["settings"]["update"] == 6
-    assert same_weights(run(*place, *SETTINGS, objective="restd", updates=UPDATES).folder, whole)
+    assert same_weights(run(*place, *SETTINGS, **settings).folder, whole)
 
 
 def test_a_checkpoint_of_another_run_is_refused(world, tmp_path, monkeypatch):
     folder, _ = world
     place = (folder / "index", folder / "data", tmp_path / "run")
     monkeypatch.setattr("restd.train.loop.Loop._done", lambda self, standing: standing.update >= 3)
-    monkeypatch.setattr("restd.train.run._Keeper.keep", lambda self, module, standing: {})
+    monkeypatch.setattr("restd.train.run._Keeper.keep", lambda self, module, standing, trainee: {})
     run(*place, *SETTINGS, objective="restd", updates=UPDATES)
     assert (tmp_path / "run" / "checkpoint").is_dir()
     with pytest.raises(ArtifactError, match="belongs to a run with other settings"):

@@ -1,5 +1,6 @@
 """What a retriever must beat."""
 
 from restd.baselines.bm25 import Bm25
+from restd.baselines.dense import Dense
 
-__all__ = ["Bm25"]
+__all__ = ["Bm25", "Dense"]

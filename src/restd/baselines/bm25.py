@@ -22,11 +22,16 @@ class Bm25:
     @classmethod
     def of(cls, catalog: Catalog) -> "Bm25":
         """Index a catalogue's texts: accents folded, Japanese as overlapping pairs of characters."""
+        return cls.of_texts([text for batch in catalog.batches() for text in catalog.texts(batch).to_pylist()])
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> "Bm25":
+        """Index texts, a row each."""
         try:
             import bm25s
         except ModuleNotFoundError as error:
             raise MissingExtraError("bm25s", extra="bm25", purpose="BM25") from error
-        tokens = [words(text) for batch in catalog.batches() for text in catalog.texts(batch).to_pylist()]
+        tokens = [words(text) for text in texts]
         retriever = bm25s.BM25()
         retriever.index(tokens, show_progress=False)
         return cls(retriever, len(tokens))

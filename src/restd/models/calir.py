@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from restd.errors import ConfigError
 from restd.models.categories import Categories
 from restd.models.compact import CompactBackbone
 from restd.models.contract import Memory, Output, seeded
+from restd.models.decoding import Normalizer, Stepper
 from restd.models.t5 import T5Backbone
 
 _ROUTED = 64
@@ -106,6 +108,8 @@ class CalirBackbone(nn.Module):
                 f"CaLIR ties both to its depth, {config.depth}."
             )
         self.config, self.table = config, categories
+        self.ids: pa.StringArray | None = None
+        """Items whose categories these are; unset, those of the index it is trained for, row for row."""
         self.body = body
         self.heads = CategoryHeads(body.width, categories.counts, dropout=config.dropout, seed=seed)
 
@@ -153,6 +157,10 @@ class CalirBackbone(nn.Module):
         assert latents is not None
         scores = self.heads.scores(self.heads.embed(latents))[-1]
         return scores.topk(min(width, scores.shape[1])).indices
+
+    def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
+        """As the body does; its latent steps come first."""
+        return self.body.stepper(normalizer=normalizer)
 
 
 @torch.inference_mode()

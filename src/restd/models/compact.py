@@ -11,6 +11,7 @@ from restd.encode import Encoder, Inputs, Ragged, SentenceTransformerEncoder, st
 from restd.errors import ConfigError
 from restd.models.contract import Memory, Output, code_loss, seeded
 from restd.models.decoder import CodeDecoder, DecoderShape
+from restd.models.decoding import Normalizer, Stepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +137,9 @@ class CompactBackbone(nn.Module):
     def route(self, memory: Memory, *, width: int) -> None:
         """It knows no categories of its own."""
         return None
+
+    def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
+        """Copy the decoder's weights for decoding level by level."""
+        from restd.models.compact_stepper import CompactStepper
+
+        return CompactStepper(self, normalizer=normalizer)

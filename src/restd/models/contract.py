@@ -12,18 +12,7 @@ from torch import Tensor, nn
 
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Memory:
-    """What the encoder made of the inputs; the decoder attends to it. A single position is allowed."""
-
-    states: Float[Tensor, "row position width"]
-    mask: Bool[Tensor, "row position"]
-
-    def take(self, rows: Int64[Tensor, "taken"]) -> "Memory":
-        """Choose, repeat or reorder rows."""
-        return Memory(self.states[rows], self.mask[rows])
+from restd.models.decoding import Memory, Normalizer, Stepper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +63,10 @@ class Backbone(Protocol):
 
     def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
         """The `width` likeliest categories of each row; None where the model knows no categories."""
+        ...
+
+    def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
+        """Copy what decodes level by level, as it is now and without dropout."""
         ...
 
 

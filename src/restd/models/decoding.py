@@ -11,33 +11,47 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from restd.models.contract import Memory
-
 Normalizer = Literal["full_vocab", "level_codes"]
 """Over what log-probabilities sum to one: every word the model could say, or the codes of the level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """What the encoder made of the inputs; the decoder attends to it. A single position is allowed."""
+
+    states: Float[Tensor, "row position width"]
+    mask: Bool[Tensor, "row position"]
+
+    def take(self, rows: Int64[Tensor, "taken"]) -> "Memory":
+        """Choose, repeat or reorder rows."""
+        return Memory(self.states[rows], self.mask[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cache:
     """Everything known so far of some prefixes; never changed in place, so that a search may branch."""
 
-    past: tuple[tuple[Tensor, Tensor], ...]
-    """Keys and values of each layer's own positions: [query, beam, head, position, part]."""
+    past: tuple[tuple[Tensor, ...], ...]
+    """Keys and values of each layer's own positions, a tensor a position: [query, beam, 2, head, part]. A position that
+    all beams of a query share, as the start and latent steps are, has a single beam."""
     memory: tuple[tuple[Tensor, Tensor], ...]
     """Keys and values of each layer's memory: [query, head, position, part]."""
     seen: Bool[Tensor, "query 1 1 position"] | None
     """Which positions of the memory are real; None where all are."""
-    length: int = 0
-    """Positions so far, latent ones included."""
     level: int = 0
     """Codes so far."""
     first: Float[Tensor, "query 1 width"] | None = None
     """State that predicts the first code; dense retrieval and reranking read it."""
 
+    @property
+    def length(self) -> int:
+        """Positions so far, latent ones included."""
+        return len(self.past[0])
+
     def take(self, parents: Int64[Tensor, "query beam"]) -> "Cache":
         """Follow these beams of each query."""
         at = torch.arange(len(parents), device=parents.device)[:, None]
-        return replace(self, past=tuple((keys[at, parents], values[at, parents]) for keys, values in self.past))
+        return replace(self, past=tuple(tuple(held[at, parents] for held in layer) for layer in self.past))
 
 
 @runtime_checkable

@@ -175,11 +175,12 @@ def read_backbone(artifact: Artifact, described: Mapping[str, Any]) -> AnyBackbo
         body.load_state_dict({name: torch.from_numpy(value) for name, value in artifact.tensors("model").items()})
     if "calir" not in described:
         return body
-    categories, _ = Categories.read(artifact, induced=described["induced"])
+    categories, ids = Categories.read(artifact, induced=described["induced"])
     settings = {**described["calir"], "branching": tuple(described["calir"]["branching"])}
     calir = CalirBackbone(body, categories, CalirConfig(**settings), seed=0)
     heads = {name: torch.from_numpy(value) for name, value in artifact.tensors("category-heads").items()}
     calir.load_state_dict(heads, strict=False)
+    calir.ids = ids
     return calir
 
 

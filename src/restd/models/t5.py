@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError, DataError
 from restd.models.contract import Memory, Output, code_mask, refuse_bad_steps, seeded
+from restd.models.decoding import Normalizer, Stepper
 from restd.models.tokenizer import train_tokenizer
 
 FRESH = "fresh"
@@ -144,17 +145,18 @@ class T5Backbone(nn.Module):
 
     def vocabulary_logits(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch word"]:
         """Scores over the whole vocabulary."""
-        return self.model.lm_head(states * self._scale)
+        return self.model.lm_head(states * self.output_scale)
 
     def logits(self, states: Float[Tensor, "row level width"]) -> Float[Tensor, "row level code"]:
         """Scores over each level's codes; codes that a level lacks get -inf."""
         levels = states.shape[1]
         weight = self.model.lm_head.weight[self.tokens[:levels]]
-        scores = torch.einsum("rlw,lcw->rlc", states * self._scale, weight)
+        scores = torch.einsum("rlw,lcw->rlc", states * self.output_scale, weight)
         return scores.masked_fill(~self.code_mask[:levels], -torch.inf)
 
     @property
-    def _scale(self) -> float:
+    def output_scale(self) -> float:
+        """What T5 multiplies states with before an output layer that is tied to its embeddings."""
         shape = self.model.config
         return self.width**-0.5 if shape.model_type == "t5" and shape.scale_decoder_outputs else 1.0
 
@@ -171,6 +173,12 @@ class T5Backbone(nn.Module):
     def route(self, memory: Memory, *, width: int) -> None:
         """It knows no categories of its own."""
         return None
+
+    def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
+        """Copy the decoder's weights for decoding level by level."""
+        from restd.models.t5_stepper import T5Stepper
+
+        return T5Stepper(self, normalizer=normalizer)
 
 
 def code_tokens(level: int, size: int) -> list[str]:

@@ -1,5 +1,23 @@
 """Search: valid, exact where asked, explained."""
 
 from restd.search.beam import Beams, Level, beam_search, exact_rank, exact_scores
+from restd.search.explain import Explanation, LevelTrace
+from restd.search.fusion import Ranker, fuse
+from restd.search.items import Condition, Items
+from restd.search.retriever import Hit, Retriever
 
-__all__ = ["Beams", "Level", "beam_search", "exact_rank", "exact_scores"]
+__all__ = [
+    "Beams",
+    "Condition",
+    "Explanation",
+    "Hit",
+    "Items",
+    "Level",
+    "LevelTrace",
+    "Ranker",
+    "Retriever",
+    "beam_search",
+    "exact_rank",
+    "exact_scores",
+    "fuse",
+]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import torch
@@ -24,7 +24,9 @@ from restd.models.store import KIND as MODEL_KIND
 from restd.models.store import SCHEMA as MODEL_SCHEMA
 
 KIND = "checkpoint"
+HEADS_KIND = "horizon-heads"
 SCHEMA = 1
+_HEADS = "objectives.trajectory.distiller.heads."
 _OPTIMIZER = "optimizer."
 _MODEL = "model."
 # gathered in the first process's main memory, whatever DDP or FSDP did to it; the other processes get nothing
@@ -57,6 +59,18 @@ def write_model(
     said = {**settings, "backbone": describe(backbone)}
     with create(folder, kind=MODEL_KIND, schema=MODEL_SCHEMA, settings=said, parents=parents) as writer:
         write_backbone(writer, backbone, state, ids)
+
+
+def write_heads(folder: Path, trainee: nn.Module, *, layout: Mapping[str, Any], write: bool) -> None:
+    """Keep the horizon heads of a finished run beside its model, for searches that ask for them; nothing else does."""
+    state: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+    heads = {name.removeprefix(_HEADS): value for name, value in state.items() if name.startswith(_HEADS)}
+    if not write:
+        return
+    temperatures = cast(Any, trainee.get_submodule("objectives.trajectory.distiller")).temperatures
+    tensors = {**heads, "temperatures": temperatures}
+    with create(folder, kind=HEADS_KIND, schema=SCHEMA, settings={"layout": dict(layout)}) as writer:
+        writer.tensors("heads", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 
 def backbone_state(trainee: nn.Module) -> dict[str, Tensor]:

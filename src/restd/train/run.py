@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import platform
 import shutil
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from restd.errors import ArtifactError, ConfigError
 from restd.index import SidIndex
 from restd.models import AnyBackbone, CalirBackbone, route_texts
 from restd.models.store import FOLDER, KIND, SCHEMA
-from restd.train.checkpoint import Standing, backbone_state, write_model
+from restd.train.checkpoint import Standing, backbone_state, write_heads, write_model
 from restd.train.examples import Pairs, item_texts, read_pairs
 from restd.train.job import CACHE, Job, Tell, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
@@ -33,9 +34,10 @@ from restd.train.objectives import make_objectives, recipe_named
 logger = logging.getLogger(__name__)
 
 BEST = "best"
+HEADS = "heads"
 RUN = "run.json"
 _HEADS = 4
-_OURS = (FOLDER, CHECKPOINT, BEST, CACHE, RUN, LOG, ".lock")
+_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, ".lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _trained(job: Job, index: SidIndex, accelerator: Accelerator, tell: Tell, va
     if accelerator.is_main_process:
         _write_run(job, identity, accelerator)
     standing = loop.run()
-    summary = keeper.keep(loop.module, standing)
+    summary = keeper.keep(loop.module, standing, trainee)
     accelerator.wait_for_everyone()  # nobody goes on before the model is there
     for tracker in accelerator.trackers:
         tracker.finish()
@@ -163,7 +165,7 @@ class _Keeper:
         """The best so far, beside the run."""
         self._write(self.job.out / BEST, module, standing)
 
-    def keep(self, module: nn.Module, standing: Standing) -> dict[str, Any]:
+    def keep(self, module: nn.Module, standing: Standing, trainee: Trainee) -> dict[str, Any]:
         """The model of a finished run: what is kept of it, and nothing that only a running one needs."""
         out, train = self.job.out, self.job.config.train
         if train.keep == "last":
@@ -173,6 +175,8 @@ class _Keeper:
             replace_folder(out / BEST, out / FOLDER)
         else:
             summary = {}
+        if "trajectory" in trainee.objectives:
+            write_heads(out / HEADS, trainee, layout=self.index.layout(), write=self.write)
         if self.write:
             for name in (CHECKPOINT, BEST):
                 shutil.rmtree(out / name, ignore_errors=True)
@@ -234,8 +238,13 @@ def _refuse_foreign(out: Path) -> None:
 
 def _write_run(job: Job, identity: str, accelerator: Accelerator) -> None:
     """What the run was told, and where it runs."""
+    near = job.out.resolve()
+    places = {
+        name: os.path.relpath(place.resolve(), near) for name, place in (("index", job.index), ("catalog", job.data))
+    }
     said = {
         "identity": identity,
+        "places": places,
         "told": job.told(),
         "parents": job.parents(),
         "versions": recorded_versions(),

@@ -1,0 +1,85 @@
+"""Decoding with T5 and mT5, level by level, without `transformers`."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from restd.models.decoding import Normalizer
+from restd.models.stepping import WORDS, Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.t5 import T5Backbone
+
+
+class T5Stepper(CachedStepper):
+    """A copy of a T5's decoder as it is now; later training does not reach it, and there is no dropout.
+
+    With `full_vocab`, log-probabilities are those of generation with `transformers`; with `level_codes` the vocabulary
+    is neither copied nor multiplied with.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, backbone: T5Backbone, *, normalizer: Normalizer = "full_vocab") -> None:
+        model, shape = backbone.model, backbone.model.config
+        embeddings = model.get_input_embeddings().weight
+        last = model.decoder.final_layer_norm
+        normalize = partial(functional.rms_norm, normalized_shape=(backbone.width,), eps=shape.layer_norm_epsilon)
+        output = model.lm_head.weight * backbone.output_scale
+        positions = max(backbone.config.steps, 1) + len(backbone.sizes) - 1
+        super().__init__(
+            Decoder(
+                layers=tuple(_layer(block.layer) for block in model.decoder.block),
+                heads=shape.num_heads,
+                normalize=normalize,
+                activate=_activation(model.decoder.block[0].layer[2].DenseReluDense.act, shape),
+                bias=_position_bias(model.decoder.block[0].layer[0].SelfAttention, positions),
+            ),
+            Head(
+                weight=transposed(output[backbone.tokens]),
+                bias=torch.zeros_like(backbone.code_mask, dtype=output.dtype).masked_fill(
+                    ~backbone.code_mask, -torch.inf
+                ),
+                words=tuple(map(transposed, output.split(WORDS))) if normalizer == "full_vocab" else (),
+            ),
+            sizes=backbone.sizes,
+            start=embeddings[shape.decoder_start_token_id].clone(),
+            codes=embeddings[backbone.tokens],
+            finish=partial(normalize, weight=last.weight.clone()),
+            steps=backbone.config.steps,
+        )
+
+
+def _layer(parts: Any) -> Layer:
+    own, cross, feed = parts[0].SelfAttention, parts[1].EncDecAttention, parts[2].DenseReluDense
+    opening = (feed.wi_0, feed.wi_1) if hasattr(feed, "wi_0") else (feed.wi,)
+    return Layer(
+        own=Affine.of(own.q, own.k, own.v, norm=parts[0].layer_norm),
+        own_out=Affine.of(own.o),
+        query=Affine.of(cross.q, norm=parts[1].layer_norm),
+        memory=Affine.of(cross.k, cross.v),
+        query_out=Affine.of(cross.o),
+        feed=Affine.of(*opening, norm=parts[2].layer_norm),
+        feed_out=Affine.of(feed.wo),
+    )
+
+
+def _activation(activation: Callable[[Tensor], Tensor], shape: Any) -> Callable[[Tensor], Tensor]:
+    """The model's own, by a kernel of torch where there is one."""
+    known = {"relu": torch.relu_, "gelu_new": partial(functional.gelu, approximate="tanh")}
+    act = known.get(shape.dense_act_fn, activation)
+    if not shape.is_gated_act:
+        return act
+
+    def gated(states: Tensor) -> Tensor:
+        opened, passed = states.chunk(2, dim=-1)
+        return act(opened).mul_(passed)
+
+    return gated
+
+
+def _position_bias(attention: Any, positions: int) -> Float[Tensor, "distance head"]:
+    """What the last of so many positions adds to its attention to each; later blocks use the first one's."""
+    return attention.compute_bias(positions, positions)[0, :, -1].T.contiguous()

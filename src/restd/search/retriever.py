@@ -1,0 +1,365 @@
+"""`Retriever`: a trained model, an index and a catalogue, answering queries."""
+
+import json
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import torch
+from jaxtyping import Bool, Float, Int
+
+from restd._arrow import pc
+from restd.artifacts import create
+from restd.data import Catalog
+from restd.encode import Encoder, encode_texts
+from restd.errors import ConfigError, DataError
+from restd.index import SidIndex, Trie
+from restd.models import AnyBackbone, CalirBackbone, Memory, open_model, refuse_other_layout
+from restd.models.decoding import Stepper
+from restd.models.store import find_encoder
+from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of
+from restd.search.beam import beam_search
+from restd.search.explain import Explanation, rank_of_all, trace, width_needed
+from restd.search.fusion import Ranker, fuse
+from restd.search.items import Condition, Items
+
+_BATCH = 32
+_WIDTH = 100
+_DEEP = 10
+_TRIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An answer."""
+
+    item: str
+    title: str
+    score: float
+    sid: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shelf:
+    """An index and what is known of its items; replaced as a whole, so that a search sees one or the other."""
+
+    index: SidIndex
+    items: Items
+    tries: dict[bytes, Trie] = field(default_factory=dict)
+
+    def trie(self, kept: Bool[np.ndarray, "item"] | None) -> Trie:
+        """The trie of all items, or of those that are kept; the last few are remembered."""
+        if kept is None:
+            return self.index.trie
+        key = np.packbits(kept).tobytes()
+        if key not in self.tries:
+            if len(self.tries) >= _TRIES:
+                self.tries.clear()
+            self.tries[key] = self.index.trie.restrict(torch.from_numpy(kept))
+        return self.tries[key]
+
+
+class Retriever:
+    """Searches a catalogue with a trained model; no teacher and no heads are loaded.
+
+    Items that share a Semantic ID share a score and stand in the catalogue's order. Searching is safe from many
+    threads; `add` and `remove` put a new index in place at once, and searches under way keep the one they began with.
+    """
+
+    def __init__(
+        self,
+        backbone: AnyBackbone,
+        index: SidIndex,
+        catalog: Catalog | None = None,
+        *,
+        encoder: Encoder | None = None,
+        companions: Sequence[Ranker] = (),
+    ) -> None:
+        self.backbone = backbone.eval()
+        self.encoder = encoder
+        self.companions = tuple(companions)
+        self._shelf = _Shelf(index, Items(index.table.ids, catalog))
+        self.source: Path | None = None
+        """Where the model came from, where it came from disk."""
+        self._writing = threading.Lock()
+        self._stepper = lru_cache(maxsize=None)(self._make_stepper)
+
+    @classmethod
+    def load(
+        cls,
+        model: Path,
+        index: Path | None = None,
+        catalog: Path | Catalog | None = None,
+        *,
+        companions: Sequence[Ranker] = (),
+    ) -> "Retriever":
+        """Open a trained model with an index of the layout it was trained for, and the items it should show.
+
+        A folder that `save` or `restd train` made knows where index and items are.
+        """
+        beside = places(model)
+        index, catalog = index or beside.get("index"), catalog or beside.get("catalog")
+        if index is None:
+            raise ConfigError(f"{model} does not say where its index is; name it.")
+        backbone, artifact = open_model(model)
+        held = SidIndex.load(index)
+        refuse_other_layout(artifact, held)
+        if isinstance(catalog, Path):
+            reading = held.origin.get("reading") or {"columns": {}, "text": (), "separator": " > "}
+            catalog = Catalog(
+                catalog,
+                columns=reading["columns"],
+                text=tuple(reading["text"]),
+                category_separator=reading["separator"],
+            )
+        try:
+            encoder = find_encoder("index", held, index)
+        except ConfigError:  # only adding items needs it, and says so then
+            encoder = None
+        made = cls(backbone, held, catalog, encoder=encoder, companions=companions)
+        made.source = artifact.folder
+        return made
+
+    @property
+    def index(self) -> SidIndex:
+        """The index as it is now."""
+        return self._shelf.index
+
+    def _make_stepper(self, norm: str) -> Stepper:
+        return self.backbone.stepper(normalizer="full_vocab" if norm == "full_vocab" else "level_codes")
+
+    @overload
+    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
+    @overload
+    def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
+    def search(self, query: str | list[str], k: int = 10, **options: Any) -> list[Hit] | list[list[Hit]]:
+        """Find the best items for a query, or for each of many.
+
+        Args:
+            query: a text or many.
+            k: items wanted; fewer come back only where fewer qualify.
+            options: as `rank` takes them, and `mode="hybrid"` to fuse the model's list with its companions'.
+        """
+        mode = options.pop("mode", "generative")
+        texts = [query] if isinstance(query, str) else list(query)
+        shelf = self._shelf
+        if mode == "hybrid":
+            rows, scores = self._hybrid(shelf, texts, k, **options)
+        elif mode == "generative":
+            rows, scores = self._generative(shelf, texts, k, **options)
+        else:
+            raise ConfigError(f"Mode {mode!r} is unknown; wanted generative or hybrid.")
+        titles = shelf.items.titles()
+        hits = [
+            [
+                Hit(shelf.items.ids[row].as_py(), titles[row].as_py(), score, tuple(shelf.index.sids[row].tolist()))
+                for row, score in zip(held.tolist(), scored.tolist(), strict=True)
+                if row >= 0
+            ]
+            for held, scored in zip(rows, scores, strict=True)
+        ]
+        return hits[0] if isinstance(query, str) else hits
+
+    def rank(
+        self, queries: Sequence[str], k: int, **options: Any
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """Rows of the best items and their scores, best first; -1 where fewer items qualify.
+
+        Args:
+            queries: texts.
+            k: items wanted.
+            options: `width` of the beam (100, never below k); `score_norm`, one of full_vocab, level_codes and
+                trie_children; `where`, conditions such as "category=Home" or "price<=50"; `allow` and `deny`, item ids;
+                `category_width`, categories a CaLIR model searches (3; 0 for the whole catalogue).
+        """
+        return self._generative(self._shelf, queries, k, **options)
+
+    def _generative(
+        self,
+        shelf: _Shelf,
+        queries: Sequence[str],
+        k: int,
+        *,
+        width: int = _WIDTH,
+        score_norm: str = "full_vocab",
+        where: Sequence[str | Condition] = (),
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] = (),
+        category_width: int = 3,
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        kept = self._kept(shelf, where, allow, deny)
+        texts = cleaned(queries, k)
+        stepper = self._stepper(known_norm(score_norm))
+        found = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float64)
+        for start in range(0, len(texts), _BATCH):
+            memory = self._memory(texts[start : start + _BATCH])
+            for rows, trie in self._tries(shelf, memory, kept, category_width, least=k):
+                beams = beam_search(
+                    stepper,
+                    memory.take(torch.tensor(rows)),
+                    trie,
+                    width=max(width, k),
+                    trie_normalized=score_norm == "trie_children",
+                )
+                for place, row in enumerate(rows):
+                    fill(found, start + row, trie, beams.leaves[place], beams.scores[place])
+        return found
+
+    @torch.inference_mode()
+    def _memory(self, texts: Sequence[str]) -> Memory:
+        device = next(self.backbone.parameters()).device
+        prepared = self.backbone.prepare(texts)
+        return self.backbone.encode(prepared.batch(np.arange(len(texts))).to(device))
+
+    @torch.inference_mode()
+    def _tries(
+        self,
+        shelf: _Shelf,
+        memory: Memory,
+        kept: Bool[np.ndarray, "item"] | None,
+        category_width: int,
+        *,
+        least: int,
+    ) -> list[tuple[list[int], Trie]]:
+        """Queries that search the same part of the catalogue, with its trie: all, or their likeliest categories."""
+        routed = self.backbone.route(memory, width=category_width) if category_width else None
+        if routed is None or not isinstance(self.backbone, CalirBackbone):
+            return [(list(range(len(memory.mask))), shelf.trie(kept))]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for row, chosen in enumerate(routed.sort(dim=1).values.tolist()):
+            groups.setdefault(tuple(chosen), []).append(row)
+        parts = []
+        for chosen, rows in groups.items():
+            inside = self._members(shelf, chosen)
+            both = inside if kept is None else inside & kept
+            # categories that hold fewer items than are wanted do not keep the others out
+            parts.append((rows, shelf.trie(both if both.sum() >= least else kept)))
+        return parts
+
+    def _members(self, shelf: _Shelf, chosen: tuple[int, ...]) -> Bool[np.ndarray, "item"]:
+        """Items of these categories; items that came after training have no category and are always searched."""
+        assert isinstance(self.backbone, CalirBackbone)
+        members = self.backbone.table.members(np.array(chosen))
+        if self.backbone.ids is None:
+            return members
+        place = pc.index_in(shelf.items.ids, value_set=self.backbone.ids)
+        return pc.fill_null(pa.array(members).take(place), True).to_numpy(zero_copy_only=False)
+
+    def _kept(
+        self, shelf: _Shelf, where: Sequence[str | Condition], allow: Sequence[str] | None, deny: Sequence[str]
+    ) -> Bool[np.ndarray, "item"] | None:
+        if not where and allow is None and not deny:
+            return None
+        conditions = [Condition.parse(held) if isinstance(held, str) else held for held in where]
+        kept = shelf.items.meeting(conditions)
+        if allow is not None:
+            chosen = np.zeros(len(kept), bool)
+            chosen[shelf.items.rows(allow, what="allow")] = True
+            kept &= chosen
+        if deny:
+            kept[shelf.items.rows(deny, what="deny")] = False
+        if not kept.any():
+            said = ", ".join(f"{held.column}{held.operator}{held.value}" for held in conditions) or "allow and deny"
+            raise DataError(f"No item meets the filter ({said}); loosen it.")
+        return kept
+
+    def _hybrid(
+        self, shelf: _Shelf, queries: Sequence[str], k: int, **options: Any
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        if not self.companions:
+            raise ConfigError("A hybrid search fuses other rankers with the model; give some as companions.")
+        kept = self._kept(shelf, options.get("where", ()), options.get("allow"), options.get("deny", ()))
+        deep = min(max(_DEEP * k, _WIDTH), len(shelf.index))
+        lists = [self._generative(shelf, queries, deep, **options)[0]]
+        wanted = deep if kept is None else len(shelf.index)
+        for companion in self.companions:
+            rows, _ = companion.rank(queries, wanted)
+            if kept is not None:
+                rows = np.where((rows >= 0) & kept[rows.clip(0)], rows, -1)
+            lists.append(rows)
+        return fuse([first_rows(held, deep) for held in lists], k)
+
+    def explain(self, query: str, item: str, **options: Any) -> Explanation:
+        """Say where an item stands in the search for a query: level by level, and what would have kept it."""
+        shelf = self._shelf
+        width = options.pop("width", _WIDTH)
+        norm = known_norm(options.pop("score_norm", "full_vocab"))
+        row = int(shelf.items.rows([item], what="explain")[0])
+        memory = self._memory(cleaned([query], 1))
+        kept = self._kept(shelf, options.get("where", ()), options.get("allow"), options.get("deny", ()))
+        ((_, trie),) = self._tries(shelf, memory, kept, options.get("category_width", 3), least=1)
+        sid = torch.from_numpy(shelf.index.sids[row].astype(np.int64))
+        same = {"trie_normalized": norm == "trie_children"}
+        stepper = self._stepper(norm)
+        levels, rank = trace(stepper, memory, trie, sid, width=width, **same)
+        inside = int(trie.find(sid[None])[0]) >= 0
+        needed = width if rank else width_needed(stepper, memory, trie, sid, width=width, **same) if inside else None
+        title = shelf.items.titles()[row].as_py()
+        whole = rank_of_all(stepper, memory, shelf.trie(kept), sid, **same) if kept is None or kept[row] else None
+        return Explanation(query, item, title, tuple(sid.tolist()), width, levels, rank, whole, needed)
+
+    def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
+        """Make new items findable without training: encode, quantise with the codebooks as they are, insert.
+
+        Each item is a mapping with an `id`; its other fields are its text, in their order, unless `texts` gives it.
+        """
+        if self.encoder is None:
+            raise ConfigError("The encoder the index was made with is not at hand, so items cannot be added.")
+        said = list(texts) if texts is not None else [text_of(item) for item in items]
+        vectors = np.asarray(encode_texts(self.encoder, said))
+        with self._writing:
+            shelf = self._shelf
+            grown, _ = shelf.index.add([str(item["id"]) for item in items], vectors)
+            self._shelf = replace(shelf, index=grown, items=shelf.items.with_added(items), tries={})
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Make items unreachable."""
+        with self._writing:
+            shelf = self._shelf
+            keep = np.ones(len(shelf.index), bool)
+            keep[shelf.items.rows(ids, what="remove")] = False
+            self._shelf = replace(shelf, index=shelf.index.remove(ids), items=shelf.items.without(keep), tries={})
+
+    def texts(self) -> list[str]:
+        """The text of every item as it was encoded, in the order of the index."""
+        shelf = self._shelf
+        if shelf.items.catalog is None:
+            raise ConfigError("The retriever was made without a catalogue, so it knows no texts.")
+        catalog = shelf.items.catalog
+        found: dict[str, str] = {}
+        for batch in catalog.batches():
+            found.update(zip(batch.column("id").to_pylist(), catalog.texts(batch).to_pylist(), strict=True))
+        for item in [] if shelf.items.added is None else shelf.items.added.to_pylist():
+            found[str(item["id"])] = text_of(item)
+        return [found.get(item, "") for item in shelf.items.ids.to_pylist()]
+
+    def save(self, folder: Path) -> None:
+        """Write model, index and items as they are now to one folder, from which `load` needs nothing else."""
+        if self.source is None:
+            raise ConfigError("Only a retriever that was loaded can be saved: its model has no folder yet.")
+        shelf = self._shelf
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(self.source, folder / "model", dirs_exist_ok=True)
+        shelf.index.save(folder / "index")
+        names = dict.fromkeys(["id", *shelf.items.names()])
+        table = pa.table({name: shelf.items.ids if name == "id" else shelf.items.column(name) for name in names})
+        with create(folder / "items", kind="dataset", schema=1, settings={"source": "retriever"}) as writer:
+            writer.table("items", table.to_batches(), schema=table.schema)
+
+
+def places(model: Path) -> dict[str, Path]:
+    """Where a folder's index and items are: inside what `save` wrote, or where the training run found them."""
+    if (model / "index").is_dir() and (model / "items").is_dir():
+        return {"index": model / "index", "catalog": model / "items"}
+    for run in (model / "run.json", model.parent / "run.json"):
+        if run.is_file():
+            told = json.loads(run.read_text(encoding="utf-8")).get("places", {})
+            held = {name: (run.parent / place).resolve() for name, place in told.items()}
+            return {name: place for name, place in held.items() if place.exists()}
+    return {}
