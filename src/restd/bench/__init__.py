@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from restd.bench.decode import bench_decode
 from restd.bench.index import bench_index
 from restd.bench.overhead import bench_overhead
 from restd.bench.shop import bench_shop
@@ -17,6 +18,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "overhead": bench_overhead,
     "teacher": bench_teacher,
     "train": bench_train,
+    "decode": bench_decode,
 }
 
 __all__ = ["BENCHMARKS"]

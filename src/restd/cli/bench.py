@@ -12,9 +12,9 @@ _LEAST = 1_000
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="index, trie, shop, overhead, teacher or train.")],
+    name: Annotated[str, typer.Argument(help="index, trie, shop, overhead, teacher, train or decode.")],
     items: Annotated[int | None, typer.Option(help="Items (index, shop, teacher).")] = None,
-    sids: Annotated[int | None, typer.Option(help="SIDs (trie).")] = None,
+    sids: Annotated[int | None, typer.Option(help="SIDs (trie, decode).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Run a benchmark: ratios of both sides, measured in the same run."""

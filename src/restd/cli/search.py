@@ -35,16 +35,22 @@ def search(
     mode: Annotated[
         str, typer.Option(help="generative, or hybrid: fused with dense and lexical search.")
     ] = "generative",
+    keep_heads: Annotated[
+        str | None,
+        typer.Option(help="Use the heads a ResTD run left: rerank, fuse, look-ahead or one-shot (beyond the paper)."),
+    ] = None,
+    head_weight: Annotated[float, typer.Option(help="How much the heads weigh.")] = 0.1,
     index: Annotated[Path | None, typer.Option(help="The index, where the run does not know it any more.")] = None,
     catalog: Annotated[Path | None, typer.Option(help="The items, likewise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Search a catalogue with a trained model; or explain why an item was found or lost."""
-    from restd.search import Retriever
+    from restd.search import HeadUse, Retriever
+    from restd.search.heads import USES
 
     if (query is None) == (queries is None):
         raise ConfigError("Either a query or --queries FILE is wanted.")
-    retriever = Retriever.load(model, index, catalog)
+    retriever = Retriever.load(model, index, catalog, keep_heads=keep_heads is not None)
     options: dict[str, Any] = {
         "where": where or (),
         "deny": deny or (),
@@ -59,6 +65,10 @@ def search(
         found = retriever.explain(query, explain, **options)
         show_json(found.to_dict()) if as_json else _show_explanation(found)
         return
+    if keep_heads is not None:
+        if keep_heads not in USES:
+            raise ConfigError(f"--keep-heads {keep_heads!r} is unknown; wanted one of {', '.join(USES)}.")
+        options["heads"] = HeadUse(keep_heads, head_weight)
     if mode == "hybrid":
         retriever.companions = _companions(retriever, model, index)
     texts = [query] if query is not None else _read_queries(queries)

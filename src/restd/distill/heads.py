@@ -44,6 +44,12 @@ class HorizonHeads(nn.Module):
         """Width of the states they read."""
         return self.inner.shape[1]
 
+    def ahead(self, state: Float[Tensor, "row width"]) -> Float[Tensor, "horizon row dim"]:
+        """What every head says of one state: where the residuals of its own level and of later ones should be."""
+        hidden = functional.gelu(torch.einsum("rw,hwv->hrv", state, self.inner) + self.inner_bias)
+        normal = functional.layer_norm(hidden, (self.width,)) * self.scale + self.shift
+        return torch.baddbmm(self.outer_bias, normal, self.outer)
+
     def forward(
         self, states: Float[Tensor, "row level width"], horizon: int | None = None
     ) -> Float[Tensor, "cell row dim"]:

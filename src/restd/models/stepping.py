@@ -163,7 +163,7 @@ class CachedStepper:
         steps: int,
         places: Float[Tensor, "place width"] | None = None,
     ) -> None:
-        self._decoder, self._head = decoder, head
+        self.decoder, self.head = decoder, head
         self._sizes, self._steps = sizes, max(steps, 1)
         self._start, self._codes, self._places = start, codes, places
         self._finish = finish
@@ -176,12 +176,12 @@ class CachedStepper:
     @torch.inference_mode()
     def start(self, memory: Memory) -> tuple[Float[Tensor, "query 1 code"], Cache]:
         """Log-probabilities of the first code; every latent step is fed the state of the one before."""
-        cache = self._decoder.remember(memory)
+        cache = self.decoder.remember(memory)
         following = self._start.expand(len(memory.mask), 1, -1)
         for _ in range(self._steps):
             states, cache = self._advance(following, cache, None)
             following = states[:, None]
-        return self._head(following[:, 0], 0)[:, None], replace(cache, first=following)
+        return self.head(following[:, 0], 0)[:, None], replace(cache, first=following)
 
     @torch.inference_mode()
     def step(
@@ -190,14 +190,14 @@ class CachedStepper:
         """Log-probabilities of the next code; there is one for every code but the last."""
         states, cache = self._advance(self._codes[cache.level, codes], cache, parents)
         level = cache.level + 1
-        return self._head(states, level).view(*codes.shape, -1), replace(cache, level=level)
+        return self.head(states, level).view(*codes.shape, -1), replace(cache, level=level)
 
     def _advance(
         self, inputs: Float[Tensor, "query beam width"], cache: Cache, parents: Int64[Tensor, "query beam"] | None
     ) -> tuple[Float[Tensor, "row width"], Cache]:
         if self._places is not None:
             inputs = inputs + self._places[cache.length]
-        states, cache = self._decoder.advance(inputs, cache, parents)
+        states, cache = self.decoder.advance(inputs, cache, parents)
         return self._finish(states), cache
 
 

@@ -3,6 +3,7 @@
 from restd.search.beam import Beams, Level, beam_search, exact_rank, exact_scores
 from restd.search.explain import Explanation, LevelTrace
 from restd.search.fusion import Ranker, fuse
+from restd.search.heads import HeadUse, KeptHeads
 from restd.search.items import Condition, Items
 from restd.search.retriever import Hit, Retriever
 
@@ -10,8 +11,10 @@ __all__ = [
     "Beams",
     "Condition",
     "Explanation",
+    "HeadUse",
     "Hit",
     "Items",
+    "KeptHeads",
     "Level",
     "LevelTrace",
     "Ranker",

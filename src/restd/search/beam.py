@@ -24,6 +24,8 @@ class Beams:
     """Sums of log-probabilities; -inf where there were fewer SIDs than beams."""
     leaves: Int64[Tensor, "query beam"]
     """The trie's leaves, -1 where there is none."""
+    first: Float[Tensor, "query 1 width"] | None = None
+    """The state that predicted the first code, where the stepper tells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +42,8 @@ class Level:
 
 
 Watch = Callable[[Level], None]
+Promise = Callable[[int, Int64[Tensor, "query beam _"]], Float[Tensor, "query beam _"]]
+"""From a level and the nodes below it (-1 for none), what each promises."""
 
 
 @torch.inference_mode()
@@ -50,6 +54,7 @@ def beam_search(
     *,
     width: int,
     trie_normalized: bool = False,
+    promise: Promise | None = None,
     watch: Watch | None = None,
 ) -> Beams:
     """Find the likeliest SIDs of the trie, keeping `width` prefixes a query at every level.
@@ -60,11 +65,13 @@ def beam_search(
         trie: the SIDs that exist; None lets every code follow every other.
         width: prefixes kept; as many as there are SIDs makes the search exact.
         trie_normalized: renormalise over the codes that can follow (`trie_children`), so that a lone child is free.
+        promise: what to add to a prefix's score while it is judged, never to a result's: hope of what lies below it.
         watch: is shown every level.
     """
     if width < 1:
         raise ConfigError(f"A beam of {width} was asked for; wanted at least 1.")
     scored, cache = stepper.start(memory)
+    first = cache.first
     queries, _, codes = scored.shape
     nodes = torch.zeros(queries, 1, dtype=torch.int64, device=scored.device)
     prefixes = nodes.new_zeros(queries, 1, 0)
@@ -72,7 +79,12 @@ def beam_search(
     for level in range(len(stepper.sizes)):
         allowed = None if trie is None else trie.children(level, nodes.flatten()).view(queries, nodes.shape[1], -1)
         candidates = _continued(scores, scored, allowed, trie_normalized=trie_normalized)
-        chosen, kept = _best(candidates, width)
+        if promise is None or allowed is None or level + 1 == len(stepper.sizes):
+            chosen, kept = _best(candidates, width)
+        else:
+            assert trie is not None
+            chosen, _ = _best(candidates + promise(level, _children(trie, level, nodes, allowed)), width)
+            kept = candidates.flatten(1).gather(1, chosen)
         if watch is not None:
             watch(Level(level, prefixes, candidates, kept))
         parents, following, scores = chosen // codes, chosen % codes, kept
@@ -86,7 +98,16 @@ def beam_search(
     order = scores.sort(dim=1, descending=True, stable=True).indices  # beams are in SID order, and equals stay so
     leaves = nodes.gather(1, order) if trie is not None else torch.full_like(order, -1)
     sids = prefixes.gather(1, order[..., None].expand_as(prefixes))
-    return Beams(sids, scores.gather(1, order), leaves)
+    return Beams(sids, scores.gather(1, order), leaves, first)
+
+
+def _children(
+    trie: Trie, level: int, nodes: Int64[Tensor, "query beam"], allowed: Tensor
+) -> Int64[Tensor, "query beam _"]:
+    """Node that each code leads to, -1 where there is none: a node's children are numbered in the order of codes."""
+    first = trie.depths[level].first_child[nodes.clamp_min(0)].long()
+    held = torch.where(allowed, first[..., None] + allowed.cumsum(dim=-1) - 1, -1)
+    return held
 
 
 def _continued(

@@ -27,6 +27,8 @@ from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of
 from restd.search.beam import beam_search
 from restd.search.explain import Explanation, rank_of_all, trace, width_needed
 from restd.search.fusion import Ranker, fuse
+from restd.search.heads import FOLDER as HEADS
+from restd.search.heads import HeadUse, KeptHeads, head_search
 from restd.search.items import Condition, Items
 
 _BATCH = 32
@@ -85,6 +87,8 @@ class Retriever:
         self.encoder = encoder
         self.companions = tuple(companions)
         self._shelf = _Shelf(index, Items(index.table.ids, catalog))
+        self.heads: KeptHeads | None = None
+        """Heads kept from training, where they were asked for."""
         self.source: Path | None = None
         """Where the model came from, where it came from disk."""
         self._writing = threading.Lock()
@@ -98,6 +102,7 @@ class Retriever:
         catalog: Path | Catalog | None = None,
         *,
         companions: Sequence[Ranker] = (),
+        keep_heads: bool = False,
     ) -> "Retriever":
         """Open a trained model with an index of the layout it was trained for, and the items it should show.
 
@@ -124,6 +129,8 @@ class Retriever:
             encoder = None
         made = cls(backbone, held, catalog, encoder=encoder, companions=companions)
         made.source = artifact.folder
+        if keep_heads:
+            made.heads = KeptHeads.load(model if (model / HEADS).is_dir() else artifact.folder.parent, held)
         return made
 
     @property
@@ -176,7 +183,8 @@ class Retriever:
             k: items wanted.
             options: `width` of the beam (100, never below k); `score_norm`, one of full_vocab, level_codes and
                 trie_children; `where`, conditions such as "category=Home" or "price<=50"; `allow` and `deny`, item ids;
-                `category_width`, categories a CaLIR model searches (3; 0 for the whole catalogue).
+                `category_width`, categories a CaLIR model searches (3; 0 for the whole catalogue); `heads`, a `HeadUse`
+                where they were kept.
         """
         return self._generative(self._shelf, queries, k, **options)
 
@@ -192,6 +200,7 @@ class Retriever:
         allow: Sequence[str] | None = None,
         deny: Sequence[str] = (),
         category_width: int = 3,
+        heads: HeadUse | None = None,
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         kept = self._kept(shelf, where, allow, deny)
         texts = cleaned(queries, k)
@@ -200,16 +209,35 @@ class Retriever:
         for start in range(0, len(texts), _BATCH):
             memory = self._memory(texts[start : start + _BATCH])
             for rows, trie in self._tries(shelf, memory, kept, category_width, least=k):
-                beams = beam_search(
-                    stepper,
-                    memory.take(torch.tensor(rows)),
-                    trie,
-                    width=max(width, k),
-                    trie_normalized=score_norm == "trie_children",
-                )
+                part = memory.take(torch.tensor(rows))
+                normalized = score_norm == "trie_children"
+                if heads is not None:
+                    held = self._head_search(heads, shelf, stepper, part, trie, k, max(width, k), normalized)
+                    for name, row in enumerate(rows):
+                        found[0][start + row], found[1][start + row] = held[0][name], held[1][name]
+                    continue
+                beams = beam_search(stepper, part, trie, width=max(width, k), trie_normalized=normalized)
                 for place, row in enumerate(rows):
                     fill(found, start + row, trie, beams.leaves[place], beams.scores[place])
         return found
+
+    def _head_search(
+        self,
+        use: HeadUse,
+        shelf: _Shelf,
+        stepper: Stepper,
+        memory: Memory,
+        trie: Trie,
+        k: int,
+        width: int,
+        normalized: bool,
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """A search that also listens to the heads kept from training."""
+        if self.heads is None:
+            raise ConfigError("The heads were not kept; load the retriever with keep_heads=True.")
+        if len(self.heads.latents) != len(shelf.index):
+            raise ConfigError("Items came or went since the heads were loaded; save the retriever and load it again.")
+        return head_search(self.heads, use, shelf.index, stepper, memory, trie, k, width, normalized)
 
     @torch.inference_mode()
     def _memory(self, texts: Sequence[str]) -> Memory:

@@ -1,0 +1,70 @@
+"""The compact retriever from text to results, next to its own encoder with exact vector search."""
+
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+
+from restd.bench.measure import timed
+from restd.data.shop import ShopSpec, shop_source
+from restd.encode import load_encoder
+from restd.index.trie import Trie
+from restd.models import CompactBackbone, CompactConfig
+from restd.search import beam_search
+
+_QUERIES = 200
+_BATCH = 32
+
+
+def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str, Any]:
+    """Latency of one query at a time and throughput of batches, the encoder included; both sides turn by turn.
+
+    The decoder's weights are random and so are the vectors: neither side's time depends on them.
+    """
+    encoder = load_encoder("minilm")
+    model = CompactBackbone(encoder, sizes, CompactConfig(), seed=0).eval()
+    stepper = model.stepper()
+    vectors = np.random.default_rng(0).standard_normal((trie.leaves, encoder.dim), np.float32)
+    exact = faiss.IndexFlatIP(encoder.dim)
+    exact.add(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+    @torch.inference_mode()
+    def generative(texts: list[str]) -> None:
+        memory = model.encode(model.prepare(texts).batch(np.arange(len(texts))))
+        trie.items_of(beam_search(stepper, memory, trie, width=beam).leaves.flatten())
+
+    def dense(texts: list[str]) -> None:
+        exact.search(encoder.encode(texts), beam)
+
+    queries = _queries()
+    sides = {"generative": generative, "faiss_exact": dense}
+    alone: dict[str, list[float]] = {name: [] for name in sides}
+    together: dict[str, list[float]] = {name: [] for name in sides}
+    for seconds, batch in ((alone, 1), (together, _BATCH)):
+        for number, start in enumerate(range(0, len(queries) - batch + 1, batch)):
+            for name, side in sides.items():
+                spent, _ = timed(lambda side=side, start=start, batch=batch: side(queries[start : start + batch]))
+                if number:
+                    seconds[name].append(spent)
+    return {
+        "items": trie.leaves,
+        **{
+            name: {
+                "median_ms": 1e3 * float(np.median(alone[name])),
+                "p99_ms": 1e3 * float(np.percentile(alone[name], 99)),
+                "queries_per_second": _BATCH / float(np.median(together[name])),
+            }
+            for name in sides
+        },
+        "queries": len(queries),
+        "batch": _BATCH,
+    }
+
+
+def _queries() -> list[str]:
+    """Different queries of the generated shop."""
+    source = shop_source(ShopSpec(locale="us", items=1_000, seed=0))
+    assert source.judgments is not None
+    found = dict.fromkeys(query for batch in source.judgments() for query in batch.column("query").to_pylist())
+    return list(found)[:_QUERIES]
