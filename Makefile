@@ -21,6 +21,10 @@ demo: setup
 	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
 	$(BIN)/restd data check $(DEMO)/shop
 	$(BIN)/restd index --catalog $(DEMO)/shop --out $(DEMO)/index
+	$(BIN)/restd train --index $(DEMO)/index --data $(DEMO)/shop --out $(DEMO)/model
+	$(BIN)/restd search --model $(DEMO)/model "quiet mouse for the office" -k 5
+	$(BIN)/restd search --model $(DEMO)/model "drink bottle 500 ml" -k 5 --where "price<=30"
+	$(BIN)/restd search --model $(DEMO)/model "help me serve kibble without a mess" -k 5 --mode hybrid
 	@echo "The picture of the index: $(DEMO)/index/quality.png"
 
 lint: setup

@@ -237,8 +237,7 @@ def test_scores_too_far_apart_for_a_shared_peak():
 
 
 def test_the_vocabulary_is_summed_in_parts(monkeypatch):
-    monkeypatch.setattr("restd.models.t5_stepper.WORDS", 13)
-    monkeypatch.setattr("restd.models.stepping.WORDS", 13)
+    monkeypatch.setattr("restd.models.t5_stepper._WORDS", 5)
     model = lively(tiny_t5())
     memory, sids = random_memory(), random_sids()
     assert_close(along(model.stepper(), memory, sids).flatten(0, 1), expected(model, *beams_of(memory, sids)))

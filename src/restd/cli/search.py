@@ -39,7 +39,7 @@ def search(
         str | None,
         typer.Option(help="Use the heads a ResTD run left: rerank, fuse, look-ahead or one-shot (beyond the paper)."),
     ] = None,
-    head_weight: Annotated[float, typer.Option(help="How much the heads weigh.")] = 0.1,
+    head_weight: Annotated[float, typer.Option(help="How much the heads weigh.")] = 0.4,
     index: Annotated[Path | None, typer.Option(help="The index, where the run does not know it any more.")] = None,
     catalog: Annotated[Path | None, typer.Option(help="The items, likewise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from restd.models.decoding import Cache, Memory
 
-WORDS = 1_024
-"""Words a product: few enough for their scores to stay in a processor's cache until they are summed."""
+_NEAR = 40.0
+"""Scores this near zero neither overflow nor vanish when float32 holds their powers of e."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,16 +134,20 @@ class Head:
         """Log-sum-exp over the vocabulary, given the score of one of its words.
 
         Relative to that word the sum is at least one, so that it cannot vanish; it overflows only where another word
-        stands e⁸⁸ times higher, and then every part looks for its own peak.
+        stands e⁸⁸ times higher, and then every part looks for its own peak. Scores near zero need no relation at all.
         """
-        room = states.new_empty(len(states) * WORDS)
+        far = bool(peak.abs().amax() > _NEAR)
+        room = states.new_empty(len(states) * self.words[0].shape[1])
         total = torch.zeros_like(peak)
         for part in self.words:
             scores = room[: len(states) * part.shape[1]].view(len(states), -1)
             torch.mm(states, part, out=scores)
-            total += scores.float().sub_(peak).exp_().sum(dim=-1, keepdim=True)
+            scores = scores.float()
+            if far:
+                scores.sub_(peak)
+            total += scores.exp_().sum(dim=-1, keepdim=True)
         if bool(total.isfinite().all()):
-            return total.log_().add_(peak)
+            return total.log_().add_(peak if far else 0.0)
         parts = [(states @ part).float().logsumexp(dim=-1, keepdim=True) for part in self.words]
         return torch.cat(parts, dim=-1).logsumexp(dim=-1, keepdim=True)
 

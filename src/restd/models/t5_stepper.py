@@ -10,8 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from restd.models.decoding import Normalizer
-from restd.models.stepping import WORDS, Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
 from restd.models.t5 import T5Backbone
+
+_WORDS = 1_024
+"""Words a product and thread: few enough for their scores to stay in a processor's cache until they are summed."""
 
 
 class T5Stepper(CachedStepper):
@@ -25,10 +28,12 @@ class T5Stepper(CachedStepper):
     def __init__(self, backbone: T5Backbone, *, normalizer: Normalizer = "full_vocab") -> None:
         model, shape = backbone.model, backbone.model.config
         embeddings = model.get_input_embeddings().weight
-        last = model.decoder.final_layer_norm
-        normalize = partial(functional.rms_norm, normalized_shape=(backbone.width,), eps=shape.layer_norm_epsilon)
         output = model.lm_head.weight * backbone.output_scale
+        bias = output.new_zeros(backbone.tokens.shape).masked_fill_(~backbone.code_mask, -torch.inf)
+        words = output.split(_WORDS * torch.get_num_threads()) if normalizer == "full_vocab" else ()
         positions = max(backbone.config.steps, 1) + len(backbone.sizes) - 1
+        normalize = partial(_rms_norm, floor=shape.layer_norm_epsilon)
+        gain = model.decoder.final_layer_norm.weight.clone()
         super().__init__(
             Decoder(
                 layers=tuple(_layer(block.layer) for block in model.decoder.block),
@@ -37,19 +42,19 @@ class T5Stepper(CachedStepper):
                 activate=_activation(model.decoder.block[0].layer[2].DenseReluDense.act, shape),
                 bias=_position_bias(model.decoder.block[0].layer[0].SelfAttention, positions),
             ),
-            Head(
-                weight=transposed(output[backbone.tokens]),
-                bias=torch.zeros_like(backbone.code_mask, dtype=output.dtype).masked_fill(
-                    ~backbone.code_mask, -torch.inf
-                ),
-                words=tuple(map(transposed, output.split(WORDS))) if normalizer == "full_vocab" else (),
-            ),
+            Head(transposed(output[backbone.tokens]), bias, tuple(map(transposed, words))),
             sizes=backbone.sizes,
             start=embeddings[shape.decoder_start_token_id].clone(),
             codes=embeddings[backbone.tokens],
-            finish=partial(normalize, weight=last.weight.clone()),
+            finish=lambda states: normalize(states).mul_(gain),
             steps=backbone.config.steps,
         )
+
+
+def _rms_norm(states: Float[Tensor, "row width"], floor: float) -> Float[Tensor, "row width"]:
+    """Divide by the root of the mean square; on a processor faster than torch's own."""
+    length = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+    return states * length.square_().div_(states.shape[-1]).add_(floor).rsqrt_()
 
 
 def _layer(parts: Any) -> Layer:

@@ -42,8 +42,8 @@ class HeadUse:
     """
 
     use: Use = "fuse"
-    weight: float = 0.1
-    bring: int = 100
+    weight: float = 0.4
+    bring: int = 200
 
     def __post_init__(self) -> None:
         if self.use not in USES or self.weight < 0 or self.bring < 0:
