@@ -56,3 +56,17 @@ def test_train_compares_both_loops_and_both_objectives(monkeypatch):
     assert found["throughput_ratio"] > 0
     assert found["joint_over_base"] > 0
     assert set(found["examples_per_second"]) == {"restd", "transformers"}
+
+
+def test_decode_finds_what_generate_finds(monkeypatch):
+    from restd.bench import decode
+
+    monkeypatch.setattr(decode, "_LARGE", 20_000)
+    monkeypatch.setattr(decode, "_BEAM", 10)
+    monkeypatch.setattr(decode, "_BATCHES", (1, 2))
+    monkeypatch.setattr(decode, "bench_compact", lambda *told, **options: {})
+    monkeypatch.setattr(decode, "_WANTED", {})
+    found = decode.bench_decode(sids=3_000, rounds=1)
+    assert found["identical"]
+    assert found["max_score_difference"] < 1e-4
+    assert found["speedup_b1"] > 0

@@ -6,6 +6,7 @@ import torch
 from restd.models import CalirBackbone, CalirConfig, Memory, T5Backbone
 from restd.models.categories import Categories
 from restd.models.decoding import Stepper
+from restd.models.stepping import Head
 from tests.models import FRESH, PATHS, SIZES, some_sids, tiny_compact, tiny_t5, untied
 
 KINDS = ["t5", "mt5", "t5-1.1", "compact"]
@@ -147,7 +148,7 @@ def test_beams_continue_any_parent(kind, steps, tmp_path):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind, steps, tmp_path):
-    model = made(kind, tmp_path, steps=steps).double()  # batches are multiplied in another order, and no more than that
+    model = made(kind, tmp_path, steps=steps).double()  # other orders of addition are no fault
     memory, sids = random_memory(4), random_sids(4)
     memory = Memory(memory.states.double(), memory.mask)
     together = along(model.stepper(), memory, sids)
@@ -234,6 +235,19 @@ def test_scores_too_far_apart_for_a_shared_peak():
     assert above
     found = along(model.stepper(), memory, sids)
     assert torch.allclose(found.flatten(0, 1), wanted, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [-300.0, -60.0, 0.0, 60.0, 300.0])
+def test_the_sum_over_words_does_not_depend_on_where_scores_lie(offset):
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randn(9, 30, generator=generator)
+    words[-1] = offset
+    states = torch.randn(5, 9, generator=generator)
+    states[:, -1] = 1.0
+    scores = states @ words
+    head = Head(words[None, :, :4], torch.zeros(1, 4), words.split(13, dim=1))
+    wanted = scores.double().log_softmax(-1)[:, :4].float()
+    assert torch.allclose(head(states, 0), wanted, atol=1e-4)
 
 
 def test_the_vocabulary_is_summed_in_parts(monkeypatch):

@@ -139,7 +139,8 @@ class Generate:
         """SIDs and scores, [query, beam, level] and [query, beam]; keeping scores costs it, so this is not timed."""
         found = self(memory, return_dict_in_generate=True, output_scores=True)
         queries = len(memory.mask)
-        return (found.sequences[:, 1:] - self.first).view(queries, _BEAM, -1), found.sequences_scores.view(queries, -1)
+        sids = (found.sequences[:, 1:] - self.first).view(queries, _BEAM, -1)
+        return sids, found.sequences_scores.view(queries, -1)
 
 
 def compare(ours: Beams, sids: Tensor, scores: Tensor) -> dict[str, Any]:

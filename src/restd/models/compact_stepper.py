@@ -14,7 +14,7 @@ from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, t
 
 
 class CompactStepper(CachedStepper):
-    """A copy of a compact retriever's decoder as it is now; later training does not reach it, and there is no dropout.
+    """A copy of a compact retriever's decoder as it is now; later training does not reach it, and nothing drops out.
 
     A level's codes are all the decoder could say, so that both ways to normalise are one.
     """

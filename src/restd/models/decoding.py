@@ -32,8 +32,8 @@ class Cache:
     """Everything known so far of some prefixes; never changed in place, so that a search may branch."""
 
     past: tuple[tuple[Tensor, ...], ...]
-    """Keys and values of each layer's own positions, a tensor a position: [query, beam, 2, head, part]. A position that
-    all beams of a query share, as the start and latent steps are, has a single beam."""
+    """Keys and values of each layer's own positions, a tensor a position: [query, beam, 2, head, part]. A position
+    that all beams of a query share, as the start and latent steps are, has a single beam."""
     memory: tuple[tuple[Tensor, Tensor], ...]
     """Keys and values of each layer's memory: [query, head, position, part]."""
     seen: Bool[Tensor, "query 1 1 position"] | None

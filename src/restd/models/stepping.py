@@ -93,9 +93,17 @@ class Decoder:
         return Cache(((),) * len(self.layers), tuple(held), seen)
 
     def advance(
-        self, inputs: Float[Tensor, "query beam width"], cache: Cache, parents: Int64[Tensor, "query beam"] | None
+        self,
+        inputs: Float[Tensor, "query beam width"],
+        cache: Cache,
+        parents: Int64[Tensor, "query beam"] | None,
+        *,
+        keep: bool,
     ) -> tuple[Float[Tensor, "row width"], Cache]:
-        """Put one more position behind the beams `parents`; states come back before the last norm."""
+        """Put one more position behind the beams `parents`; states come back before the last norm.
+
+        Positions that will not be continued need not be kept: what one layer held, the next one can write over.
+        """
         queries, beams, width = inputs.shape
         states = inputs.reshape(-1, width).clone()  # every part adds to it in place
         past = []
@@ -103,7 +111,7 @@ class Decoder:
             own = layer.own(self.normalize(states)).view(queries, beams, 3, self.heads, -1)
             # a layer's positions are fetched right before they are read, and only once
             held = (*(_follow(position, parents) for position in before), own[:, :, 1:])
-            past.append(held)
+            past.append(held if keep else ())
             found = attend(own[:, :, 0], held, self.bias)
             layer.own_out.add_to(states, found.flatten(2).flatten(0, 1))
             asked = layer.query(self.normalize(states)).view(queries, beams, self.heads, -1).transpose(1, 2)
@@ -183,7 +191,7 @@ class CachedStepper:
         cache = self.decoder.remember(memory)
         following = self._start.expand(len(memory.mask), 1, -1)
         for _ in range(self._steps):
-            states, cache = self._advance(following, cache, None)
+            states, cache = self._advance(following, cache, None, keep=True)
             following = states[:, None]
         return self.head(following[:, 0], 0)[:, None], replace(cache, first=following)
 
@@ -191,17 +199,23 @@ class CachedStepper:
     def step(
         self, cache: Cache, parents: Int64[Tensor, "query beam"], codes: Int64[Tensor, "query beam"]
     ) -> tuple[Float[Tensor, "query beam code"], Cache]:
-        """Log-probabilities of the next code; there is one for every code but the last."""
-        states, cache = self._advance(self._codes[cache.level, codes], cache, parents)
+        """Log-probabilities of the next code; after those of the last one there is no next step."""
         level = cache.level + 1
+        inputs, keep = self._codes[cache.level, codes], level + 1 < len(self.sizes)
+        states, cache = self._advance(inputs, cache, parents, keep=keep)
         return self.head(states, level).view(*codes.shape, -1), replace(cache, level=level)
 
     def _advance(
-        self, inputs: Float[Tensor, "query beam width"], cache: Cache, parents: Int64[Tensor, "query beam"] | None
+        self,
+        inputs: Float[Tensor, "query beam width"],
+        cache: Cache,
+        parents: Int64[Tensor, "query beam"] | None,
+        *,
+        keep: bool,
     ) -> tuple[Float[Tensor, "row width"], Cache]:
         if self._places is not None:
             inputs = inputs + self._places[cache.length]
-        states, cache = self.decoder.advance(inputs, cache, parents)
+        states, cache = self.decoder.advance(inputs, cache, parents, keep=keep)
         return self._finish(states), cache
 
 

@@ -20,8 +20,8 @@ _WORDS = 1_024
 class T5Stepper(CachedStepper):
     """A copy of a T5's decoder as it is now; later training does not reach it, and there is no dropout.
 
-    With `full_vocab`, log-probabilities are those of generation with `transformers`; with `level_codes` the vocabulary
-    is neither copied nor multiplied with.
+    With `full_vocab`, log-probabilities are those of generation with `transformers`; with `level_codes` the
+    vocabulary is neither copied nor multiplied with.
     """
 
     @torch.inference_mode()
