@@ -1,5 +1,7 @@
 """Shapes and types are checked in tests: every annotated function of the package goes through beartype."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -14,6 +16,25 @@ install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 settings.register_profile("restd", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=1500)
 settings.load_profile("restd")
+
+
+@pytest.fixture
+def command(monkeypatch, capfd):
+    """Run `restd` with these words; returns exit code, standard output and standard error."""
+
+    def command(*words):
+        from restd.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["restd", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        printed = capfd.readouterr()
+        return code, printed.out, printed.err
+
+    return command
 
 
 @pytest.fixture

@@ -12,23 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from restd.artifacts import store
-from restd.cli import main
 from restd.index import SidIndex
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["restd", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
+def run(command):
+    return command
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """`restd search`: answers with titles and scores, traces a person understands, mistakes in one sentence."""
 
 import json
-import sys
 
 import pytest
 
-from restd.cli import main
 from tests.training import make_index, run, write_world
 
 
@@ -17,18 +15,8 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def search(model, monkeypatch, capsys):
-    def search(*words):
-        monkeypatch.setattr(sys, "argv", ["restd", "search", "--model", str(model), *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return search
+def search(model, command):
+    return lambda *words: command("search", "--model", model, *words)
 
 
 def test_answers_have_titles_scores_and_sids(search):

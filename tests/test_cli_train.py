@@ -1,14 +1,12 @@
 """`restd train`: what it prints, recipes, and that every mistake ends in one sentence and exit code 2."""
 
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from restd.cli import main
 from restd.cli.train import configure
 from restd.errors import ConfigError
 from restd.index import SidIndex
@@ -23,18 +21,10 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture
-def train(world, tmp_path, monkeypatch, capfd):
+def train(world, tmp_path, command):
     def train(*extra, index=world[0], data=world[1], out=tmp_path / "run", settings=(*TINY["compact"], *FAST)):
         chosen = [word for setting in settings for word in ("--set", setting)]
-        arguments = ["train", "--index", index, "--data", data, "--out", out, *chosen, *extra]
-        monkeypatch.setattr(sys, "argv", ["restd", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        printed = capfd.readouterr()
-        return code, printed.out, printed.err
+        return command("train", "--index", index, "--data", data, "--out", out, *chosen, *extra)
 
     return train
 

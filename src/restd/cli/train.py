@@ -121,8 +121,6 @@ def configure(
 def _body_of(folder: Path) -> str:
     """Which network a trained model is, without loading it."""
     from restd.artifacts import read_manifest
-    from restd.artifacts.manifest import MANIFEST
-    from restd.models.store import FOLDER
+    from restd.models.store import model_folder
 
-    inside = folder / FOLDER
-    return read_manifest(inside if (inside / MANIFEST).is_file() else folder).settings["backbone"]["body"]
+    return read_manifest(model_folder(folder)).settings["backbone"]["body"]

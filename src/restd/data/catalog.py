@@ -46,6 +46,15 @@ class Catalog:
             )
         object.__setattr__(self, "path", path)
 
+    @classmethod
+    def read_as(cls, path: Path, reading: Mapping[str, Any] | None) -> "Catalog":
+        """Open a table the way another was read (`reading`), as an index remembers it of its catalogue."""
+        if reading is None:
+            return cls(path)
+        return cls(
+            path, columns=reading["columns"], text=tuple(reading["text"]), category_separator=reading["separator"]
+        )
+
     def batches(self, rows: int = 8192) -> Iterator[pa.RecordBatch]:
         """Yield canonical batches: `id`, `title`, `category`, then every other column as it is."""
         mapping = self._mapping()

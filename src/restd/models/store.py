@@ -184,12 +184,15 @@ def read_backbone(artifact: Artifact, described: Mapping[str, Any]) -> AnyBackbo
     return calir
 
 
+def model_folder(folder: Path) -> Path:
+    """Where the model itself is: this folder, or inside the one `restd train --out` made."""
+    inside = folder / FOLDER
+    return inside if not (folder / MANIFEST).is_file() and (inside / MANIFEST).is_file() else folder
+
+
 def open_model(folder: Path) -> tuple[AnyBackbone, Artifact]:
     """Open a trained model: its own folder, or the one `restd train --out` made."""
-    folder = Path(folder)
-    if not (folder / MANIFEST).is_file() and (folder / FOLDER / MANIFEST).is_file():
-        folder = folder / FOLDER
-    artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
+    artifact = open_artifact(model_folder(folder), kind=KIND, schema=SCHEMA)
     return read_backbone(artifact, artifact.manifest.settings["backbone"]), artifact
 
 

@@ -116,13 +116,7 @@ class Retriever:
         held = SidIndex.load(index)
         refuse_other_layout(artifact, held)
         if isinstance(catalog, Path):
-            reading = held.origin.get("reading") or {"columns": {}, "text": (), "separator": " > "}
-            catalog = Catalog(
-                catalog,
-                columns=reading["columns"],
-                text=tuple(reading["text"]),
-                category_separator=reading["separator"],
-            )
+            catalog = Catalog.read_as(catalog, held.origin.get("reading"))
         try:
             encoder = find_encoder("index", held, index)
         except ConfigError:  # only adding items needs it, and says so then

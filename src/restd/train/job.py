@@ -30,6 +30,7 @@ from restd.models import (
     open_model,
     refuse_other_layout,
 )
+from restd.models.store import model_folder
 from restd.train.config import RunConfig
 from restd.train.examples import Pairs, item_texts
 
@@ -66,7 +67,7 @@ class Job:
         folder = self.index if (self.index / MANIFEST).is_file() else self.index / INDEX_FOLDER
         found = {"index": read_manifest(folder).content, "judgments": hash_file(find_table(self.data, "judgments"))}
         if self.init is not None:
-            found["init"] = open_model_manifest(self.init)
+            found["init"] = read_manifest(model_folder(self.init)).content
         return found
 
     def told(self) -> dict[str, Any]:
@@ -86,20 +87,9 @@ class Job:
         return beside if beside is not None and beside.is_dir() else self.out / CACHE
 
 
-def open_model_manifest(folder: Path) -> str:
-    """Content hash of a trained model, without loading it."""
-    inside = folder / "model"
-    return read_manifest(inside if (inside / MANIFEST).is_file() else folder).content
-
-
 def open_catalog(data: Path, index: SidIndex) -> Catalog:
     """The items of a data set, read the way the index read them."""
-    reading = index.origin.get("reading")
-    if reading is None:
-        return Catalog(data)
-    return Catalog(
-        data, columns=reading["columns"], text=tuple(reading["text"]), category_separator=reading["separator"]
-    )
+    return Catalog.read_as(data, index.origin.get("reading"))
 
 
 def find_backbone(job: Job, index: SidIndex, pairs: Pairs, tell: Tell) -> AnyBackbone:
