@@ -194,5 +194,5 @@ def _turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.nda
 
 
 def _ratio(seconds: dict[str, np.ndarray], above: str, below: str) -> float:
-    """Median over rounds: both sides of a round ran one soon after the other."""
-    return float(np.median(seconds[above] / seconds[below]))
+    """Ratio of the medians that are printed."""
+    return float(np.median(seconds[above]) / np.median(seconds[below]))
