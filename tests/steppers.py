@@ -21,7 +21,7 @@ class TableStepper:
         return self._scores(numbers, prefixes), Cache(((prefixes, prefixes),), ((numbers, numbers),), None)
 
     def step(self, cache, parents, codes):
-        held = cache.take(parents).past[0][0]
+        held = cache.past[0][0].gather(1, parents[..., None].expand(-1, -1, cache.level))
         prefixes = torch.cat([held, codes[..., None]], dim=-1)
         longer = replace(cache, past=((prefixes, prefixes),), level=cache.level + 1)
         return self._scores(cache.memory[0][0], prefixes), longer

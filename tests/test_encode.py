@@ -1,5 +1,7 @@
 """Encoders, shards that can be resumed, and vectors that users bring."""
 
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,7 +143,7 @@ def test_a_missing_wheel_names_the_extra(monkeypatch, name, module):
 def test_a_changed_encoder_is_refused(items_csv, tmp_path, monkeypatch):
     class Old:
         dim = 2
-        identity = {"name": "minilm", "dim": 2, "weights": "old"}  # noqa: RUF012
+        identity: ClassVar = {"name": "minilm", "dim": 2, "weights": "old"}
 
         def encode(self, texts):
             return np.ones((len(texts), 2), np.float32)
@@ -156,7 +158,7 @@ def test_a_changed_encoder_is_refused(items_csv, tmp_path, monkeypatch):
 def test_an_encoder_that_gives_nan_is_told(items_csv, tmp_path, monkeypatch):
     class Broken:
         dim = 2
-        identity = {"name": "broken", "dim": 2}  # noqa: RUF012
+        identity: ClassVar = {"name": "broken", "dim": 2}
 
         def encode(self, texts):
             return np.full((len(texts), 2), np.nan, np.float32)

@@ -1,5 +1,7 @@
 """Texts of different lengths, and token states that are made once."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ class Vectors:
     """An encoder without token states that counts what it encodes, and may be interrupted."""
 
     dim = 3
-    identity = {"name": "vectors", "dim": 3}  # noqa: RUF012
+    identity: ClassVar = {"name": "vectors", "dim": 3}
 
     def __init__(self, stop=None):
         self.seen, self.stop = [], stop
@@ -35,7 +37,7 @@ class Tokens(Vectors):
     """One token a word; its state is its number, and the number of words of the text."""
 
     dim = token_dim = 2
-    identity = {"name": "tokens", "dim": 2}  # noqa: RUF012
+    identity: ClassVar = {"name": "tokens", "dim": 2}
 
     def tokens(self, texts, *, limit):
         if self.stop is not None and len(self.seen) >= self.stop:

@@ -7,6 +7,10 @@ from torch.nn import functional
 
 from restd.errors import ConfigError
 
+KIND = "horizon-heads"
+SCHEMA = 1
+FOLDER = "heads"
+"""How the heads of a finished run are kept: beside the model, never in it."""
 _SPREAD = 0.02
 
 

@@ -25,12 +25,12 @@ class DecoderShape:
         steps: latent steps before the first code; 0 for none.
     """
 
-    width: int = 256
-    blocks: int = 3
-    heads: int = 4
-    feed: int = 4
-    dropout: float = 0.1
-    steps: int = 0
+    width: int
+    blocks: int
+    heads: int
+    feed: int
+    dropout: float
+    steps: int
 
 
 class Attention(nn.Module):

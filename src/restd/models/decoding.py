@@ -4,10 +4,9 @@ A stepper is a snapshot of a backbone's weights made for decoding. Rows are laid
 beams share, the keys and values of its memory, is computed once and never repeated.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -47,11 +46,6 @@ class Cache:
     def length(self) -> int:
         """Positions so far, latent ones included."""
         return len(self.past[0])
-
-    def take(self, parents: Int64[Tensor, "query beam"]) -> "Cache":
-        """Follow these beams of each query."""
-        at = torch.arange(len(parents), device=parents.device)[:, None]
-        return replace(self, past=tuple(tuple(held[at, parents] for held in layer) for layer in self.past))
 
 
 @runtime_checkable

@@ -106,8 +106,7 @@ def _children(
 ) -> Int64[Tensor, "query beam _"]:
     """Node that each code leads to, -1 where there is none: a node's children are numbered in the order of codes."""
     first = trie.depths[level].first_child[nodes.clamp_min(0)].long()
-    held = torch.where(allowed, first[..., None] + allowed.cumsum(dim=-1) - 1, -1)
-    return held
+    return torch.where(allowed, first[..., None] + allowed.cumsum(dim=-1) - 1, -1)
 
 
 def _continued(

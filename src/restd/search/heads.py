@@ -16,6 +16,7 @@ from torch import Tensor
 from restd.artifacts import open_artifact
 from restd.distill import HorizonHeads
 from restd.distill.functions import code_scores
+from restd.distill.heads import FOLDER, KIND, SCHEMA
 from restd.errors import ArtifactError, ConfigError
 from restd.index import SidIndex, Trie
 from restd.models.contract import Memory
@@ -23,9 +24,6 @@ from restd.models.decoding import Stepper
 from restd.search.answers import fill
 from restd.search.beam import beam_search
 
-KIND = "horizon-heads"
-SCHEMA = 1
-FOLDER = "heads"
 Use = Literal["rerank", "fuse", "look-ahead", "one-shot"]
 USES: tuple[Use, ...] = ("rerank", "fuse", "look-ahead", "one-shot")
 

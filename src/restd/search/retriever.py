@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from restd._arrow import pc
 from restd.artifacts import create
-from restd.data import Catalog
+from restd.data import Catalog, dataset
+from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError, DataError
 from restd.index import SidIndex, Trie
@@ -27,7 +28,6 @@ from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of
 from restd.search.beam import beam_search
 from restd.search.explain import Explanation, rank_of_all, trace, width_needed
 from restd.search.fusion import Ranker, fuse
-from restd.search.heads import FOLDER as HEADS
 from restd.search.heads import HeadUse, KeptHeads, head_search
 from restd.search.items import Condition, Items
 
@@ -60,15 +60,17 @@ class _Shelf:
         if kept is None:
             return self.index.trie
         key = np.packbits(kept).tobytes()
-        if key not in self.tries:
+        found = self.tries.get(key)  # looked up once: another thread may forget it meanwhile
+        if found is None:
+            found = self.index.trie.restrict(torch.from_numpy(kept))
             if len(self.tries) >= _TRIES:
                 self.tries.clear()
-            self.tries[key] = self.index.trie.restrict(torch.from_numpy(kept))
-        return self.tries[key]
+            self.tries[key] = found
+        return found
 
 
 class Retriever:
-    """Searches a catalogue with a trained model; no teacher and no heads are loaded.
+    """Searches a catalogue with a trained model; no teacher is loaded, and no heads unless they are asked for.
 
     Items that share a Semantic ID share a score and stand in the catalogue's order. Searching is safe from many
     threads; `add` and `remove` put a new index in place at once, and searches under way keep the one they began with.
@@ -80,17 +82,18 @@ class Retriever:
         index: SidIndex,
         catalog: Catalog | None = None,
         *,
-        encoder: Encoder | None = None,
         companions: Sequence[Ranker] = (),
     ) -> None:
         self.backbone = backbone.eval()
-        self.encoder = encoder
         self.companions = tuple(companions)
         self._shelf = _Shelf(index, Items(index.table.ids, catalog))
         self.heads: KeptHeads | None = None
         """Heads kept from training, where they were asked for."""
         self.source: Path | None = None
         """Where the model came from, where it came from disk."""
+        self.home: Path | None = None
+        """Where the index came from; an encoder that was fitted to the catalogue is kept there."""
+        self._encoder: Encoder | None = None
         self._writing = threading.Lock()
         self._stepper = lru_cache(maxsize=None)(self._make_stepper)
 
@@ -117,12 +120,8 @@ class Retriever:
         refuse_other_layout(artifact, held)
         if isinstance(catalog, Path):
             catalog = Catalog.read_as(catalog, held.origin.get("reading"))
-        try:
-            encoder = find_encoder("index", held, index)
-        except ConfigError:  # only adding items needs it, and says so then
-            encoder = None
-        made = cls(backbone, held, catalog, encoder=encoder, companions=companions)
-        made.source = artifact.folder
+        made = cls(backbone, held, catalog, companions=companions)
+        made.source, made.home = artifact.folder, index
         if keep_heads:
             made.heads = KeptHeads.load(model if (model / HEADS).is_dir() else artifact.folder.parent, held)
         return made
@@ -307,15 +306,25 @@ class Retriever:
             lists.append(rows)
         return fuse([first_rows(held, deep) for held in lists], k)
 
-    def explain(self, query: str, item: str, **options: Any) -> Explanation:
+    def explain(
+        self,
+        query: str,
+        item: str,
+        *,
+        width: int = _WIDTH,
+        score_norm: str = "full_vocab",
+        where: Sequence[str | Condition] = (),
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] = (),
+        category_width: int = 3,
+    ) -> Explanation:
         """Say where an item stands in the search for a query: level by level, and what would have kept it."""
         shelf = self._shelf
-        width = options.pop("width", _WIDTH)
-        norm = known_norm(options.pop("score_norm", "full_vocab"))
+        norm = known_norm(score_norm)
         row = int(shelf.items.rows([item], what="explain")[0])
         memory = self._memory(cleaned([query], 1))
-        kept = self._kept(shelf, options.get("where", ()), options.get("allow"), options.get("deny", ()))
-        ((_, trie),) = self._tries(shelf, memory, kept, options.get("category_width", 3), least=1)
+        kept = self._kept(shelf, where, allow, deny)
+        ((_, trie),) = self._tries(shelf, memory, kept, category_width, least=1)
         sid = torch.from_numpy(shelf.index.sids[row].astype(np.int64))
         same = {"trie_normalized": norm == "trie_children"}
         stepper = self._stepper(norm)
@@ -331,12 +340,12 @@ class Retriever:
 
         Each item is a mapping with an `id`; its other fields are its text, in their order, unless `texts` gives it.
         """
-        if self.encoder is None:
-            raise ConfigError("The encoder the index was made with is not at hand, so items cannot be added.")
         said = list(texts) if texts is not None else [text_of(item) for item in items]
-        vectors = np.asarray(encode_texts(self.encoder, said))
         with self._writing:
             shelf = self._shelf
+            # loaded when it is first needed: most retrievers never add an item
+            self._encoder = self._encoder or find_encoder("index", shelf.index, self.home)
+            vectors = np.asarray(encode_texts(self._encoder, said))
             grown, _ = shelf.index.add([str(item["id"]) for item in items], vectors)
             self._shelf = replace(shelf, index=grown, items=shelf.items.with_added(items), tries={})
 
@@ -371,7 +380,9 @@ class Retriever:
         shelf.index.save(folder / "index")
         names = dict.fromkeys(["id", *shelf.items.names()])
         table = pa.table({name: shelf.items.ids if name == "id" else shelf.items.column(name) for name in names})
-        with create(folder / "items", kind="dataset", schema=1, settings={"source": "retriever"}) as writer:
+        with create(
+            folder / "items", kind=DATASET_KIND, schema=DATASET_SCHEMA, settings={"source": "retriever"}
+        ) as writer:
             writer.table("items", table.to_batches(), schema=table.schema)
 
 

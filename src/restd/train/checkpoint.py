@@ -18,13 +18,14 @@ from torch.distributed.checkpoint.state_dict import (
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
+from restd.distill.heads import KIND as HEADS_KIND
+from restd.distill.heads import SCHEMA as HEADS_SCHEMA
 from restd.errors import ArtifactError
 from restd.models import AnyBackbone, describe, write_backbone
 from restd.models.store import KIND as MODEL_KIND
 from restd.models.store import SCHEMA as MODEL_SCHEMA
 
 KIND = "checkpoint"
-HEADS_KIND = "horizon-heads"
 SCHEMA = 1
 _HEADS = "objectives.trajectory.distiller.heads."
 _OPTIMIZER = "optimizer."
@@ -69,7 +70,7 @@ def write_heads(folder: Path, trainee: nn.Module, *, layout: Mapping[str, Any], 
         return
     temperatures = cast(Any, trainee.get_submodule("objectives.trajectory.distiller")).temperatures
     tensors = {**heads, "temperatures": temperatures}
-    with create(folder, kind=HEADS_KIND, schema=SCHEMA, settings={"layout": dict(layout)}) as writer:
+    with create(folder, kind=HEADS_KIND, schema=HEADS_SCHEMA, settings={"layout": dict(layout)}) as writer:
         writer.tensors("heads", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 

@@ -7,8 +7,6 @@ from restd.distill import Correction, DistillConfig, TemperatureConfig
 from restd.distill.distiller import AuxiliaryConfig
 from restd.errors import ConfigError
 
-INDEXING = ("none", "title", "text")
-
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
@@ -171,7 +169,6 @@ _COMPACT_BASE = replace(
     weight_decay=0.05,
     warm_up=0.05,
     indexing="title",
-    seed=42,
 )
 _COMPACT_CONTINUED = replace(TrainConfig(), micro=128, lr=1e-4)
 

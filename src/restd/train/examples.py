@@ -36,11 +36,6 @@ class Pairs:
         """Distinct items that a query names: what controls call the training items."""
         return np.unique(self.item[self.text < self.queries])
 
-    def without_indexing(self) -> "Pairs":
-        """Only what queries say."""
-        kept = self.text < self.queries
-        return replace(self, texts=self.texts[: self.queries], text=self.text[kept], item=self.item[kept])
-
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
         numbers = len(self.texts) + np.arange(len(texts))

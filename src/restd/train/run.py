@@ -19,6 +19,7 @@ from restd.artifacts import open_artifact, sole_writer
 from restd.artifacts.manifest import MANIFEST, recorded_versions
 from restd.artifacts.swap import replace_folder
 from restd.distill import HorizonHeads
+from restd.distill.heads import FOLDER as HEADS
 from restd.errors import ArtifactError, ConfigError
 from restd.index import SidIndex
 from restd.models import AnyBackbone, CalirBackbone, route_texts
@@ -34,7 +35,6 @@ from restd.train.objectives import make_objectives, recipe_named
 logger = logging.getLogger(__name__)
 
 BEST = "best"
-HEADS = "heads"
 RUN = "run.json"
 _HEADS = 4
 _OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, ".lock")
@@ -83,7 +83,7 @@ def _trained(job: Job, index: SidIndex, accelerator: Accelerator, tell: Tell, va
         pairs = _with_indexing(job, index, pairs)
         sids = torch.from_numpy(index.sids.astype(np.int64))
         train, held_out = (TrainingSet(part, prepare_texts(job, backbone, part, tell), sids) for part in (pairs, valid))
-    own = len(pairs) - len(pairs.without_indexing())
+    own = len(pairs.texts) - pairs.queries
     tell(
         f"{len(pairs) - own:,} pairs of {pairs.queries:,} queries{f', {own:,} items' if own else ''}; "
         f"{len(valid):,} pairs of {valid.queries:,} queries to validate"
