@@ -380,9 +380,8 @@ class Retriever:
         shelf.index.save(folder / "index")
         names = dict.fromkeys(["id", *shelf.items.names()])
         table = pa.table({name: shelf.items.ids if name == "id" else shelf.items.column(name) for name in names})
-        with create(
-            folder / "items", kind=DATASET_KIND, schema=DATASET_SCHEMA, settings={"source": "retriever"}
-        ) as writer:
+        said = {"source": "retriever"}
+        with create(folder / "items", kind=dataset.KIND, schema=dataset.SCHEMA, settings=said) as writer:
             writer.table("items", table.to_batches(), schema=table.schema)
 
 
