@@ -2,5 +2,8 @@
 
 from restd.baselines.bm25 import Bm25
 from restd.baselines.dense import Dense
+from restd.baselines.hybrid import Hybrid
+from restd.baselines.named import BASELINES, DECODING, Place, baseline_named
+from restd.baselines.popularity import Popularity
 
-__all__ = ["Bm25", "Dense"]
+__all__ = ["BASELINES", "DECODING", "Bm25", "Dense", "Hybrid", "Place", "Popularity", "baseline_named"]

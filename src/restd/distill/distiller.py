@@ -285,6 +285,7 @@ class OutputDistiller(nn.Module):
         sid_loss: Float[Tensor, ""],
         step: int,
         mask: Bool[Tensor, "row level"] | None = None,
+        queries: Int64[Tensor, "row"] | None = None,
     ) -> Float[Tensor, ""]:
         """Return the weighted divergence of the level's own logits from the teacher's current targets."""
         geometry = self.teacher.geometry
@@ -296,7 +297,7 @@ class OutputDistiller(nn.Module):
         if mask is None:
             mask = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         with torch.no_grad():
-            targets = self.teacher.targets(rows)
+            targets = self.teacher.targets(rows, queries)
             current = targets.values[:, targets.slot_of[:, 0]]
         if self.kind == "full":
             divergence = full_output_kl(logits, current, mask, geometry.code_mask)

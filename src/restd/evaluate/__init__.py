@@ -1,5 +1,55 @@
-"""How good a ranking is."""
+"""How good a ranking is: metrics, protocol cards, paired tests."""
 
-from restd.evaluate.metrics import ndcg, recall
+from restd.evaluate.card import ProtocolCard, index_identity
+from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
+from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
+from restd.evaluate.metrics import PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
+from restd.evaluate.queries import GROUPS, TestSet, read_tests
+from restd.evaluate.statistics import (
+    CONDITIONAL,
+    Difference,
+    Interval,
+    Spread,
+    bootstrap_mean,
+    holm,
+    holm_grid,
+    paired_difference,
+    regression_hc3,
+    sign_flip_p,
+)
 
-__all__ = ["ndcg", "recall"]
+__all__ = [
+    "CONDITIONAL",
+    "GROUPS",
+    "PAPER",
+    "Difference",
+    "Evaluation",
+    "Interval",
+    "Judged",
+    "Measure",
+    "ProtocolCard",
+    "Ranking",
+    "Spread",
+    "TestSet",
+    "bootstrap_mean",
+    "depth_needed",
+    "evaluate",
+    "holm",
+    "holm_grid",
+    "index_identity",
+    "judge",
+    "judge_ranking",
+    "ndcg",
+    "paired_difference",
+    "rank_all",
+    "ranking_table",
+    "read_ranking",
+    "read_tests",
+    "recall",
+    "reciprocal_rank",
+    "refuse_incomparable",
+    "regression_hc3",
+    "relative_improvement",
+    "sign_flip_p",
+    "units",
+]

@@ -174,10 +174,10 @@ class Retriever:
         Args:
             queries: texts.
             k: items wanted.
-            options: `width` of the beam (100, never below k); `score_norm`, one of full_vocab, level_codes and
-                trie_children; `where`, conditions such as "category=Home" or "price<=50"; `allow` and `deny`, item ids;
-                `category_width`, categories a CaLIR model searches (3; 0 for the whole catalogue); `heads`, a `HeadUse`
-                where they were kept.
+            options: `width` of the beam (100, and never below k unless `widen` is False); `score_norm`, one of
+                full_vocab, level_codes and trie_children; `where`, conditions such as "category=Home" or "price<=50";
+                `allow` and `deny`, item ids; `category_width`, categories a CaLIR model searches (3; 0 for the whole
+                catalogue); `heads`, a `HeadUse` where they were kept.
         """
         return self._generative(self._shelf, queries, k, **options)
 
@@ -188,6 +188,7 @@ class Retriever:
         k: int,
         *,
         width: int = _WIDTH,
+        widen: bool = True,
         score_norm: str = "full_vocab",
         where: Sequence[str | Condition] = (),
         allow: Sequence[str] | None = None,
@@ -197,6 +198,7 @@ class Retriever:
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         kept = self._kept(shelf, where, allow, deny)
         texts = cleaned(queries, k)
+        width = max(width, k) if widen else width
         stepper = self._stepper(known_norm(score_norm))
         found = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float64)
         for start in range(0, len(texts), _BATCH):
@@ -205,11 +207,11 @@ class Retriever:
                 part = memory.take(torch.tensor(rows))
                 normalized = score_norm == "trie_children"
                 if heads is not None:
-                    held = self._head_search(heads, shelf, stepper, part, trie, k, max(width, k), normalized)
+                    held = self._head_search(heads, shelf, stepper, part, trie, k, width, normalized)
                     for name, row in enumerate(rows):
                         found[0][start + row], found[1][start + row] = held[0][name], held[1][name]
                     continue
-                beams = beam_search(stepper, part, trie, width=max(width, k), trie_normalized=normalized)
+                beams = beam_search(stepper, part, trie, width=width, trie_normalized=normalized)
                 for place, row in enumerate(rows):
                     fill(found, start + row, trie, beams.leaves[place], beams.scores[place])
         return found

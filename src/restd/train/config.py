@@ -24,6 +24,7 @@ class TrainConfig:
         patience: epochs without a better validation before the run stops; 0 trains to the end.
         keep: the model of the `best` validation, or the `last`.
         indexing: also learn item text to SID: `none`, from the `title`, or from the whole `text`.
+        pairs_per_item: queries that an item is learned from, at most; 0 for all. The same ones at every seed.
         seed: of the first weights, the order of batches and dropout.
         checkpoint: updates between two checkpoints.
         precision: `auto` is bfloat16 on accelerators that have it and float32 elsewhere.
@@ -43,6 +44,7 @@ class TrainConfig:
     patience: int = 0
     keep: Literal["best", "last"] = "last"
     indexing: Literal["none", "title", "text"] = "none"
+    pairs_per_item: int = 0
     seed: int = 42
     checkpoint: int = 200
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
@@ -62,8 +64,9 @@ class TrainConfig:
         for name in ("lr", "clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} cannot be used; wanted a number above 0.")
-        if self.weight_decay < 0 or self.warm_up < 0 or self.patience < 0:
-            raise ConfigError("train.weight_decay, train.warm_up and train.patience must be at least 0.")
+        for name in ("weight_decay", "warm_up", "patience", "pairs_per_item"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name} = {getattr(self, name)} cannot be used; wanted at least 0.")
 
     def warm_up_updates(self, total: int) -> int:
         """Updates of the warm-up in a run of `total`.
@@ -82,12 +85,15 @@ class DistillSettings:
         horizon: offsets that `restd` supervises; never more than there are levels.
         discount: ρ, weight of an offset relative to the one before.
         weight: λ_max; unset, the objective's own (0.1, and 0.02 for non-target alignment).
-        cap: largest share of the SID loss, per micro-batch; unset, the objective's own (5 %, or 1 %).
+        output_weight: λ_max on the retriever's own logits where an objective has both parts; unset, `weight`.
+        cap: largest share of the SID loss, per micro-batch, or `none`; unset, the objective's own (5 %, or 1 %).
         warm_up: updates over which λ rises; below 1, a share of all updates; unset, 120 in a continuation and a tenth
             of the run in base training.
         positions: 1 weighs against the mean SID loss; more, as the paper's sum over that many positions would.
         temperature: `auto`, `fixed`, `global` or `per_level`.
         tau: τ where it is fixed.
+        entropy: entropy that a calibrated temperature gives the teacher, as a share of ln K.
+        factor: multiplies the temperatures of all levels, however they were found.
         floor: least probability that correction leaves the stored code.
         margin: by which the stored code leads.
         correct: whether teachers are corrected at all.
@@ -97,11 +103,14 @@ class DistillSettings:
     horizon: int = 4
     discount: float = 0.7
     weight: float | None = None
-    cap: float | None = None
+    output_weight: float | None = None
+    cap: float | Literal["none"] | None = None
     warm_up: float | None = None
     positions: int = 1
     temperature: Literal["auto", "fixed", "global", "per_level"] = "auto"
     tau: float = 0.2
+    entropy: float = 0.57
+    factor: float = 1.0
     floor: float = 0.1
     margin: float = 0.001
     correct: bool = True
@@ -114,7 +123,7 @@ class DistillSettings:
             discount=self.discount,
             auxiliary=auxiliary,
             correction=Correction(enabled=self.correct, floor=self.floor, margin=self.margin),
-            temperature=TemperatureConfig(self.temperature, self.tau),
+            temperature=TemperatureConfig(self.temperature, self.tau, self.entropy, self.factor),
             seed=self.seed,
             check=False,  # the loop looks at losses and gradients itself, and can name the batch
         )
@@ -125,7 +134,7 @@ class DistillSettings:
         return AuxiliaryConfig(
             weight=default.weight if self.weight is None else self.weight,
             warm_up=round(wanted * total) if 0 < wanted < 1 else round(wanted),
-            cap=default.cap if self.cap is None else self.cap,
+            cap=default.cap if self.cap is None else None if self.cap == "none" else self.cap,
             positions=self.positions,
         )
 

@@ -36,6 +36,15 @@ class Pairs:
         """Distinct items that a query names: what controls call the training items."""
         return np.unique(self.item[self.text < self.queries])
 
+    def at_most(self, count: int) -> "Pairs":
+        """Keep at most so many queries an item, chosen by a hash of their texts; queries left without a pair go."""
+        draws = np.array([_uniform(text) for text in self.texts])[self.text]
+        order = np.lexsort((draws, self.item))
+        first = np.searchsorted(self.item[order], self.item[order])
+        kept = np.sort(order[np.arange(len(order)) - first < count])
+        numbers, text = np.unique(self.text[kept], return_inverse=True)
+        return Pairs(tuple(self.texts[number] for number in numbers), text, self.item[kept], len(numbers))
+
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
         numbers = len(self.texts) + np.arange(len(texts))
@@ -76,10 +85,15 @@ def read_pairs(data: Path, index: SidIndex) -> tuple[Pairs, Pairs, int]:
 
 def _with_validation(queries: list[str], split: np.ndarray) -> np.ndarray:
     """Hold out a tenth of the training queries, and at least one."""
-    draws = np.array([int.from_bytes(hashlib.sha256(f"42 {query}".encode()).digest()[:8]) for query in queries], float)
+    draws = np.array([_uniform(query) for query in queries])
     train = split == "train"
-    bound = max(_HELD_OUT * 2.0**64, draws[train].min())
+    bound = max(_HELD_OUT, draws[train].min())
     return np.where(train & (draws <= bound), "valid", split)
+
+
+def _uniform(text: str) -> float:
+    """A number from 0 to 1 that depends on a text alone."""
+    return int.from_bytes(hashlib.sha256(f"42 {text}".encode()).digest()[:8]) / 2.0**64
 
 
 def _pairs(positive: pa.Table, chosen: np.ndarray, index: SidIndex) -> Pairs:

@@ -1,7 +1,7 @@
 """Objectives by name: which teacher, which horizon, which part of the model it supervises."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -44,7 +44,9 @@ class Recipe:
     horizon: int | None = None
     """Offsets; unset, as many as [distill] says."""
     output: Literal["full", "nontarget"] | None = None
-    """Supervises the retriever's own logits instead of horizon heads."""
+    """Supervises the retriever's own logits."""
+    heads: bool = True
+    """Supervises horizon heads."""
 
 
 OBJECTIVES: dict[str, Recipe | None] = {
@@ -55,8 +57,10 @@ OBJECTIVES: dict[str, Recipe | None] = {
     "rbd-future-hard": Recipe("preferences now, stored codes later", teacher="future-hard"),
     "hard": Recipe("stored codes only", teacher="hard"),
     "shuffled": Recipe("another item's preferences", teacher="shuffled"),
-    "full-output-kd": Recipe("preferences, on the retriever's own logits", output="full"),
-    "nontarget-output": Recipe("preferences among the other codes, on the retriever's own logits", output="nontarget"),
+    "full-output-kd": Recipe("preferences, on the retriever's own logits", output="full", heads=False),
+    "nontarget-output": Recipe(
+        "preferences among the other codes, on the retriever's own logits", output="nontarget", heads=False
+    ),
     "codebook-only": Recipe("distances between codewords", teacher="codebook-only"),
     "code-mean": Recipe("the mean preference of items with the same code", teacher="code-mean"),
     "entropy-shuffle": Recipe("another item's, of the same code and entropy", teacher="entropy-shuffle"),
@@ -64,6 +68,13 @@ OBJECTIVES: dict[str, Recipe | None] = {
     "shape-swap": Recipe("those of the item most alike in shape", teacher="shape-swap"),
     "restd-mean": Recipe("the mean over a query's positives (beyond the paper)", teacher="mean"),
     "restd-trie": Recipe("preferences among codes the catalogue can follow (beyond the paper)", teacher="trie"),
+    "restd-output": Recipe("preferences, on heads and on the retriever's own logits (beyond the paper)", output="full"),
+    "output-mean": Recipe(
+        "the mean over a query's positives, on the retriever's own logits (beyond the paper)",
+        teacher="mean",
+        output="full",
+        heads=False,
+    ),
 }
 
 
@@ -92,22 +103,25 @@ class TrajectoryObjective(nn.Module):
 class OutputObjective(nn.Module):
     """A divergence of the retriever's own logits from the teacher."""
 
-    def __init__(self, distiller: OutputDistiller) -> None:
+    def __init__(self, distiller: OutputDistiller, *, prefix: str = "") -> None:
         super().__init__()
         self.distiller = distiller
+        self.prefix = prefix
 
     def forward(self, batch: Batch, found: Forward, *, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss to be added, and its parts."""
         levels, codes = self.distiller.teacher.geometry.code_mask.shape
         logits = found.backbone.logits(found.output.states[:, :levels])[:, :, :codes]
-        loss = self.distiller(logits, batch.rows, sid_loss=found.sid_loss, step=step)
-        return loss, _said(self.distiller.last)
+        loss = self.distiller(logits, batch.rows, sid_loss=found.sid_loss, step=step, queries=batch.queries)
+        return loss, _said(self.distiller.last, prefix=self.prefix)
 
 
-def _said(log: DistillLog | None) -> dict[str, Tensor]:
+def _said(log: DistillLog | None, *, prefix: str = "") -> dict[str, Tensor]:
+    """What the log of an update has of a distiller; a prefix tells two of them apart."""
     assert log is not None
     asked = log.divergence.new_tensor(log.asked)
-    return {"kl": log.divergence, "weight": log.weight, "capped": (log.weight < asked).float()}
+    parts = {"kl": log.divergence, "weight": log.weight, "capped": (log.weight < asked).float()}
+    return {f"{prefix}{name}": value for name, value in parts.items()}
 
 
 def make_objectives(
@@ -149,11 +163,14 @@ def make_objectives(
     teacher = _teacher(recipe.teacher, base, index, pairs, seed=config.distill.seed, tell=tell)
     if recipe.teacher != "residual":
         tell(f"Objective {config.objective}: {teacher.replaced:.1%} of the item-level targets are replaced")
-    if recipe.output is not None:
-        parts["output"] = OutputObjective(OutputDistiller(teacher, kind=recipe.output, config=auxiliary))
-    else:
+    if recipe.heads:
         distiller.teacher = teacher
         parts["trajectory"] = TrajectoryObjective(distiller)
+    if recipe.output is not None:
+        own = config.distill.output_weight if recipe.heads else None
+        weights = auxiliary if own is None else replace(auxiliary, weight=own)
+        held = OutputDistiller(teacher, kind=recipe.output, config=weights)
+        parts["output"] = OutputObjective(held, prefix="output_" if recipe.heads else "")
     return parts
 
 

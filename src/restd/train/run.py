@@ -79,6 +79,8 @@ def _trained(job: Job, index: SidIndex, accelerator: Accelerator, tell: Tell, va
     if unknown:
         tell(f"{unknown:,} judgments name items that the index does not have; they are left out")
     with accelerator.main_process_first():
+        if job.config.train.pairs_per_item:
+            pairs = pairs.at_most(job.config.train.pairs_per_item)
         backbone = find_backbone(job, index, pairs, tell)
         pairs = _with_indexing(job, index, pairs)
         sids = torch.from_numpy(index.sids.astype(np.int64))

@@ -1,0 +1,84 @@
+"""`restd compare`: objectives over paired seeds, and the paper's tables of them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from restd.cli.console import note, show, show_json, show_table, tell
+from restd.cli.evaluate import Measures
+from restd.cli.train import configure, leave_group
+from restd.errors import ConfigError
+
+
+def compare(
+    index: Annotated[Path, typer.Option(help="The folder restd index made.")],
+    data: Annotated[Path, typer.Option(help="Judgments and items.")],
+    out: Annotated[Path, typer.Option(help="Folder of the study; the same command again goes on from there.")],
+    init: Annotated[
+        Path | None, typer.Option(help="The checkpoint all go on from; without it, all are trained from the start.")
+    ] = None,
+    objectives: Annotated[
+        str, typer.Option(help="matched, controls, beyond, all, or names: base,rbd,restd,shuffled.")
+    ] = "base,rbd,restd",
+    seeds: Annotated[str, typer.Option(help="Paired seeds, separated by commas.")] = "42,2027,2028",
+    baselines: Annotated[str, typer.Option(help="Beside them: bm25,dense,hybrid,popularity.")] = "",
+    split: Annotated[str, typer.Option(help="Whose queries are asked: test, valid or train.")] = "test",
+    measures: Measures = "",
+    graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
+    width: Annotated[int, typer.Option(help="Prefixes the beam keeps at every level.")] = 100,
+    category_width: Annotated[int, typer.Option(help="Categories a CaLIR model searches; 0 for all.")] = 3,
+    backbone: Annotated[str | None, typer.Option(help="compact, t5 or calir, where there is no --init.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe's name or your own .toml file.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting of restd train, for all cells (repeatable).")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training pairs.")] = None,
+    updates: Annotated[int | None, typer.Option(help="Optimiser steps, instead of epochs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Train objectives over paired seeds, judge them all, and print the paper's tables with their significance."""
+    from restd.evaluate import PAPER, Measure
+    from restd.study import Comparison, Decoding, comparison_finding, objectives_named
+    from restd.study import compare as compared
+
+    given: dict[str, Any] = {"epochs": epochs, "updates": updates}
+    model, config = configure(recipe, settings or [], backbone=backbone, continued_from=init, given=given)
+    asked = tuple(Measure.parse(part) for part in measures.split(",")) if measures else PAPER
+    held = compared(
+        Comparison(
+            index=index,
+            data=data,
+            out=out,
+            model=model,
+            config=config,
+            init=init,
+            objectives=objectives_named(objectives),
+            seeds=_seeds(seeds),
+            split=split,
+            measures=asked,
+            graded=graded,
+            decoding=Decoding(width=width, category_width=category_width),
+            baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
+        ),
+        tell=tell,
+    )
+    if not leave_group():
+        return
+    if as_json:
+        show_json(held)
+        return
+    finding = comparison_finding(held)
+    for table in finding.tables:
+        show_table(table.title, table.columns, table.rows)
+        for sentence in table.notes:
+            note(sentence)
+    show(finding.says)
+    show(f"{out}/comparison.json has every number; restd report {out} makes a page of it.")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ConfigError(f"--seeds {text!r} is no list of whole numbers; wanted 42,2027,2028 or such.") from error

@@ -1,0 +1,180 @@
+"""`restd evaluate`: what a model, a baseline or a ranking file is worth on judged queries."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restd.cli.console import note, show, show_json, show_table, tell
+from restd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restd.evaluate import Evaluation, Measure, Ranking, TestSet
+    from restd.index import SidIndex
+
+Measures = Annotated[
+    str, typer.Option(help="Metrics and cut-offs, separated by commas: Recall@10,NDCG@10,MRR@100 (the paper's).")
+]
+
+
+def evaluate(
+    model: Annotated[Path | None, typer.Option(help="A run of restd train, or a folder Retriever.save wrote.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="bm25, dense, popularity or hybrid, instead of a model.")] = None,
+    run: Annotated[Path | None, typer.Option(help="A TREC run file, instead of a model.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Judgments and items; a model knows its own.")] = None,
+    index: Annotated[Path | None, typer.Option(help="The folder restd index made; a model knows its own.")] = None,
+    split: Annotated[str, typer.Option(help="Whose queries are asked: test, valid or train.")] = "test",
+    measures: Measures = "",
+    graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
+    width: Annotated[int, typer.Option(help="Prefixes the beam keeps at every level.")] = 100,
+    score_norm: Annotated[
+        str, typer.Option(help="Over what probabilities sum to one: full_vocab, level_codes or trie_children.")
+    ] = "full_vocab",
+    category_width: Annotated[int, typer.Option(help="Categories a CaLIR model searches; 0 for all.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the result here: card, every query's values, run.trec, qrels.trec.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Hold it against a result that --out kept, query by query.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Judge a ranker on a data set's queries: Recall, NDCG and MRR by Semantic ID (the paper's way) and by item."""
+    from restd.evaluate import PAPER, Measure, read_tests
+    from restd.index import SidIndex
+    from restd.search.retriever import places
+
+    if sum(given is not None for given in (model, baseline, run)) != 1:
+        raise ConfigError("Exactly one of --model, --baseline and --run is wanted.")
+    known = places(model) if model is not None else {}
+    home, source = index or known.get("index"), data or known.get("catalog")
+    if home is None or source is None:
+        missing = "--index" if home is None else "--data"
+        raise ConfigError(f"{missing} is wanted: nothing else says where the {missing[2:]} is.")
+    asked = tuple(Measure.parse(part) for part in measures.split(",")) if measures else PAPER
+    held = SidIndex.load(home)
+    tests = read_tests(source, held.table.ids, split=split)
+    for sentence in tests.sentences():
+        note(sentence)
+    options = {"width": width, "score_norm": score_norm, "category_width": category_width}
+    tell(f"{len(tests):,} {split} queries, {len(held):,} items")
+    if model is not None:
+        found, ranking = _judge_model(model, home, source, tests, held, asked, graded, options)
+    elif baseline is not None:
+        found, ranking = _judge_baseline(baseline, home, source, tests, held, asked, graded)
+    else:
+        assert run is not None
+        found, ranking = _judge_run(run, tests, held, asked, graded)
+    if out is not None:
+        _keep(out, found, ranking, tests, held)
+    said = {"name": found.name, **found.summary(), "card": found.card.to_dict()}
+    if against is not None:
+        said["against"] = _held_against(found, against)
+    show_json(said) if as_json else _show(found, said, out)
+
+
+def _judge_model(
+    model: Path,
+    home: Path,
+    source: Path,
+    tests: "TestSet",
+    held: "SidIndex",
+    asked: "tuple[Measure, ...]",
+    graded: bool,
+    options: dict[str, Any],
+) -> "tuple[Evaluation, Ranking]":
+    from restd.evaluate import evaluate as judged
+    from restd.search import Retriever
+    from restd.study.comparison import Decoding, Searched
+
+    decoding = Decoding(**options)
+    ranker = Searched(Retriever.load(model, home, source), decoding)
+    return judged(ranker, tests, held, name=model.name, measures=asked, graded=graded, decoding=decoding.card())
+
+
+def _judge_baseline(
+    name: str,
+    home: Path,
+    source: Path,
+    tests: "TestSet",
+    held: "SidIndex",
+    asked: "tuple[Measure, ...]",
+    graded: bool,
+) -> "tuple[Evaluation, Ranking]":
+    from restd.baselines import DECODING, Place, baseline_named
+    from restd.evaluate import evaluate as judged
+
+    ranker = baseline_named(name, Place(home, source, held))
+    return judged(ranker, tests, held, name=name, measures=asked, graded=graded, decoding=DECODING[name])
+
+
+def _judge_run(
+    path: Path, tests: "TestSet", held: "SidIndex", asked: "tuple[Measure, ...]", graded: bool
+) -> "tuple[Evaluation, Ranking]":
+    from restd.data.trec import read_run
+    from restd.evaluate import judge_ranking, read_ranking
+
+    ranking, said = read_ranking(read_run(path), tests, held, path=str(path))
+    for sentence in said:
+        note(sentence)
+    decoding = {"ranker": path.name, "search": "unknown: read from a TREC run"}
+    found = judge_ranking(ranking, tests, held, name=path.stem, measures=asked, graded=graded, decoding=decoding)
+    return found, ranking
+
+
+def _keep(out: Path, found: "Evaluation", ranking: "Ranking", tests: "TestSet", held: "SidIndex") -> None:
+    """The result as an artefact, and beside it the two files every other tool reads."""
+    import pyarrow as pa
+
+    from restd.data.trec import write_qrels, write_run
+    from restd.evaluate import ranking_table
+
+    found.save(out / "evaluation")
+    write_run(ranking_table(ranking, tests, held.table.ids), out / "run.trec", tag="restd")
+    query = [
+        name for number, name in enumerate(tests.ids) for _ in range(*tests.positives(number).indices(1 << 62)[:2])
+    ]
+    qrels = {"query_id": query, "item": held.table.ids.take(pa.array(tests.rows)), "grade": tests.grades}
+    write_qrels(pa.table(qrels), out / "qrels.trec")
+
+
+def _held_against(found: "Evaluation", folder: Path) -> dict[str, Any]:
+    from restd.evaluate import CONDITIONAL, Evaluation, holm_grid, paired_difference, refuse_incomparable
+
+    other = Evaluation.load(folder / "evaluation" if (folder / "evaluation").is_dir() else folder)
+    refuse_incomparable(found, other)
+    common = [measure for measure in found.values["sid"] if measure in other.values["sid"]]
+    if not common:
+        raise ConfigError(f"{folder} has none of the measures {', '.join(found.values['sid'])}; ask for the same.")
+    grid = {"all": {name: paired_difference(found.values["sid"][name], other.values["sid"][name]) for name in common}}
+    differences = {name: held.to_dict() for name, held in holm_grid(grid)["all"].items()}
+    return {
+        "name": other.name,
+        "statistics": CONDITIONAL,
+        "rules_that_differ": found.card.differences(other.card),
+        "differences": differences,
+    }
+
+
+def _show(found: "Evaluation", said: dict[str, Any], out: Path | None) -> None:
+    names = list(found.values["sid"])
+    rows = [(f"by {level}", *(f"{said[level][name]:.2f}" for name in names)) for level in ("sid", "item")]
+    rows += [
+        (f"{group}: {held['queries']:,} queries", *(f"{held[name]:.2f}" for name in names))
+        for group, held in said["groups"].items()
+        if held["queries"]
+    ]
+    show_table(f"{found.name}, {found.card.queries['judged']:,} {found.card.split} queries (%)", ("", *names), rows)
+    show(f"Relevance {found.card.relevance}. Seen, mixed, unseen: training names all, some or none of the positives.")
+    if "against" in said:
+        held = said["against"]
+        rows = [
+            (name, f"{gap['mean']:+.2f}", f"[{gap['low']:+.2f}, {gap['high']:+.2f}]", f"{gap['adjusted']:.4f}")
+            for name, gap in held["differences"].items()
+        ]
+        show_table(f"Over {held['name']}, in points", ("", "difference", "95 % interval", "p (Holm)"), rows)
+        show(f"Paired bootstrap and permutation test, {held['statistics']}.")
+        if held["rules_that_differ"]:
+            show(f"Decoding differs: {'; '.join(held['rules_that_differ'])}.")
+    if out is not None:
+        show(f"Kept in {out}: evaluation/, run.trec, qrels.trec")

@@ -1,0 +1,227 @@
+"""Matched objectives over paired seeds: one base checkpoint, or one first weight, the same batches and dropout."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from restd.artifacts import hash_json, read_manifest, sole_writer
+from restd.artifacts.manifest import MANIFEST
+from restd.baselines import DECODING, Place, baseline_named
+from restd.config import plain
+from restd.errors import ConfigError
+from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, read_tests
+from restd.index import SidIndex
+from restd.models import ModelConfig
+from restd.models.store import model_folder
+from restd.search import Retriever
+from restd.train import Job, RunConfig, train_retriever
+from restd.train.objectives import recipe_named
+
+logger = logging.getLogger(__name__)
+Tell = Callable[[str], None]
+
+MATCHED = ("base", "rbd", "full-output-kd", "restd-h2", "restd", "rbd-future-hard", "hard", "shuffled")
+MATCHED += ("nontarget-output",)
+CONTROLS = ("codebook-only", "code-mean", "entropy-shuffle", "nontarget-permutation", "shape-swap")
+BEYOND = ("restd-mean", "restd-trie", "restd-output", "output-mean")
+SETS = {
+    "matched": MATCHED,
+    "controls": ("base", "restd", *CONTROLS),
+    "beyond": ("base", "restd", *BEYOND),
+    "all": (*MATCHED, *CONTROLS),
+}
+"""Lists of objectives by name: the paper's two tables, what lies beyond it, and both tables together."""
+SEEDS = (42, 2027, 2028)
+FILE = "comparison.json"
+RUNS, EVALUATIONS = "runs", "evaluations"
+START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How models are searched; the paper's by default.
+
+    Args:
+        width: prefixes the beam keeps at every level.
+        score_norm: over what probabilities sum to one.
+        category_width: categories a CaLIR model searches; 0 for the whole catalogue.
+    """
+
+    width: int = 100
+    score_norm: str = "full_vocab"
+    category_width: int = 3
+
+    def card(self) -> dict[str, Any]:
+        """For the protocol card."""
+        return {"ranker": "restd", "search": "beam over the trie", "width": self.width, "score_norm": self.score_norm}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What to compare.
+
+    Args:
+        index: the folder `restd index` made.
+        data: judgments and items.
+        out: folder of the study; the same study again goes on from there.
+        model: backbone of objectives that are trained from the start.
+        config: settings that all cells share; objective and seed are set cell by cell.
+        init: the checkpoint all cells go on from; None trains every cell from the same first weights.
+        objectives: by name; `base` is what the others are held against.
+        seeds: paired: a seed gives every objective the same batches and dropout.
+        split: whose queries are asked.
+        measures: metrics and cut-offs.
+        graded: let a positive gain its grade.
+        decoding: how models are searched.
+        baselines: rankers beside them, by name.
+    """
+
+    index: Path
+    data: Path
+    out: Path
+    model: ModelConfig = field(default_factory=ModelConfig)
+    config: RunConfig = field(default_factory=RunConfig)
+    init: Path | None = None
+    objectives: tuple[str, ...] = ("base", "restd")
+    seeds: tuple[int, ...] = SEEDS
+    split: str = "test"
+    measures: tuple[Measure, ...] = PAPER
+    graded: bool = False
+    decoding: Decoding = Decoding()
+    baselines: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "base" not in self.objectives:
+            raise ConfigError("A comparison needs the objective 'base', which the others are held against.")
+        for name in self.objectives:
+            recipe_named(name)
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, and none twice.")
+
+    def job(self, objective: str, seed: int) -> Job:
+        """The training run of one cell."""
+        train = replace(self.config.train, seed=seed)
+        config = replace(self.config, objective=objective, train=train)
+        cache = None if self.init is not None else self.out / "cache"
+        return Job(self.index, self.data, self.run(objective, seed), self.model, config, self.init, cache)
+
+    def run(self, objective: str, seed: int) -> Path:
+        """Folder of one cell's training run."""
+        return self.out / RUNS / cell_name(objective, seed)
+
+
+def cell_name(objective: str, seed: int) -> str:
+    """How a cell is called on disk."""
+    return f"{objective}-{seed}"
+
+
+def objectives_named(text: str) -> tuple[str, ...]:
+    """Read `matched`, `controls`, `beyond`, `all`, or names separated by commas; `base` is always there, first.
+
+    >>> objectives_named("restd,rbd")
+    ('base', 'restd', 'rbd')
+    """
+    found: list[str] = ["base"]
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        found += SETS.get(name, (name,))
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Every cell of a comparison, judged."""
+
+    comparison: Comparison
+    cells: Mapping[tuple[str, int], Evaluation]
+    beside: Mapping[str, Evaluation]
+    """Baselines, and the checkpoint the cells went on from (`start`)."""
+
+
+def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compared:
+    """Train and judge every cell that is not finished yet, one at a time."""
+    comparison.out.mkdir(parents=True, exist_ok=True)
+    index = SidIndex.load(comparison.index)
+    tests = read_tests(comparison.data, index.table.ids, split=comparison.split)
+    for sentence in tests.sentences():
+        tell(sentence)
+    with sole_writer(comparison.out):
+        beside = _beside(comparison, tests, index, tell)
+        cells: dict[tuple[str, int], Evaluation] = {}
+        total = len(comparison.objectives) * len(comparison.seeds)
+        for seed in comparison.seeds:
+            for objective in comparison.objectives:
+                tell(f"[{len(cells) + 1}/{total}] {objective}, seed {seed}")
+                trained = train_retriever(comparison.job(objective, seed), tell=tell)
+                cells[objective, seed] = _judged(
+                    comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
+                )
+        return Compared(comparison, cells, beside)
+
+
+def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell) -> dict[str, Evaluation]:
+    found: dict[str, Evaluation] = {}
+    place = Place(comparison.index, comparison.data, index)
+    for name in comparison.baselines:
+        tell(f"Baseline {name}")
+        ranker = baseline_named(name, place)
+        found[name], _ = evaluate(
+            ranker,
+            tests,
+            index,
+            name=name,
+            measures=comparison.measures,
+            graded=comparison.graded,
+            decoding=DECODING[name],
+        )
+    if comparison.init is not None:
+        found[START] = _judged(comparison, START, model_folder(comparison.init), tests, index, seeds=())
+    return found
+
+
+def _judged(
+    comparison: Comparison, name: str, model: Path, tests: TestSet, index: SidIndex, *, seeds: tuple[int, ...]
+) -> Evaluation:
+    """Judge a model, or take the judgment that is there if nothing it depends on has changed."""
+    folder = comparison.out / EVALUATIONS / f"{name}-{comparison.split}"
+    asked = {
+        "decoding": plain(comparison.decoding),
+        "measures": list(map(str, comparison.measures)),
+        "graded": comparison.graded,
+    }
+    parents = {"model": read_manifest(model).content, "judgments": tests.source, "asked": hash_json(asked)}
+    if (folder / MANIFEST).is_file() and read_manifest(folder).parents == parents:
+        return Evaluation.load(folder)
+    retriever = Retriever.load(model, comparison.index, comparison.data)
+    found, _ = evaluate(
+        Searched(retriever, comparison.decoding),
+        tests,
+        index,
+        name=name,
+        measures=comparison.measures,
+        graded=comparison.graded,
+        decoding=comparison.decoding.card(),
+        seeds=seeds,
+    )
+    found.save(folder, parents=parents)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched:
+    """A retriever with its options fixed, as a ranker; the beam stays as wide as it was asked to be."""
+
+    retriever: Retriever
+    decoding: Decoding
+
+    def rank(self, queries: Any, k: int) -> Any:
+        """Rows and scores."""
+        return self.retriever.rank(
+            queries,
+            k,
+            width=self.decoding.width,
+            widen=False,
+            score_norm=self.decoding.score_norm,
+            category_width=self.decoding.category_width,
+        )

@@ -1,0 +1,249 @@
+"""The table of matched objectives: means over seeds, differences from Base-FT query by query, their significance."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from restd.config import plain
+from restd.data.trec import write_atomically
+from restd.errors import DataError
+from restd.evaluate import CONDITIONAL, Difference, Spread, holm_grid, paired_difference, relative_improvement
+from restd.study.comparison import CONTROLS, FILE, START, Compared, Comparison, Tell, run_comparison
+from restd.study.finding import Figure, Finding, Table, best_of_columns
+
+logger = logging.getLogger(__name__)
+BASE = "base"
+LABELS = {
+    "base": "Base-FT",
+    "rbd": "RBD (H=1)",
+    "full-output-kd": "Full-output KD",
+    "restd-h2": "ResTD (H=2)",
+    "restd": "ResTD (H=4)",
+    "rbd-future-hard": "RBD + future hard SID",
+    "hard": "Hard SID targets",
+    "shuffled": "Shuffled ResTD",
+    "nontarget-output": "Non-target output alignment",
+    "codebook-only": "Codebook-only",
+    "code-mean": "Code-conditioned mean",
+    "entropy-shuffle": "Same-code + entropy-bin shuffle",
+    "nontarget-permutation": "Non-target permutation",
+    "shape-swap": "Shape-matched swap",
+    "restd-mean": "ResTD, mean teacher *",
+    "restd-trie": "ResTD, trie teacher *",
+    "restd-output": "ResTD + output KD *",
+    "output-mean": "Output KD, mean teacher *",
+    "start": "before continuation",
+    "bm25": "BM25",
+    "dense": "Dense",
+    "popularity": "Popularity",
+    "hybrid": "Hybrid (BM25 + dense)",
+}
+_ALPHA = 0.05
+
+
+def summarise(compared: Compared) -> dict[str, Any]:
+    """Every number of a comparison as plain values, from which tables and figures are made."""
+    comparison, level = compared.comparison, "sid"
+    measures = [str(measure) for measure in comparison.measures]
+    conditions: dict[str, Any] = {}
+    for objective in comparison.objectives:
+        held = {seed: compared.cells[objective, seed] for seed in comparison.seeds}
+        conditions[objective] = {
+            "seeds": {
+                str(seed): {kind: found.summary()[kind] for kind in ("sid", "item", "groups")}
+                for seed, found in held.items()
+            },
+            **{measure: plain(Spread.of([found.mean(measure) for found in held.values()])) for measure in measures},
+        }
+    against = holm_grid(
+        {
+            objective: {measure: _difference(compared, objective, measure, level) for measure in measures}
+            for objective in comparison.objectives
+            if objective != BASE
+        }
+    )
+    for objective, found in against.items():
+        conditions[objective]["against_base"] = {name: held.to_dict() for name, held in found.items()}
+    first = next(iter(compared.cells.values()))
+    return {
+        "kind": "comparison",
+        "mode": "continuation" if comparison.init is not None else "joint",
+        "measures": measures,
+        "seeds": list(comparison.seeds),
+        "settings": {"model": comparison.model.used if comparison.init is None else {}, **_shared(comparison.config)},
+        "card": {**first.card.to_dict(), "seeds": list(comparison.seeds)},
+        "statistics": CONDITIONAL,
+        "conditions": conditions,
+        "beside": {
+            name: {**found.summary()["sid"], "differs": found.card.differences(first.card)}
+            for name, found in compared.beside.items()
+        },
+    }
+
+
+def compare(comparison: Comparison, *, tell: Tell = logger.info) -> dict[str, Any]:
+    """Run what is not finished of a comparison, write `comparison.json` and return what it holds."""
+    held = summarise(run_comparison(comparison, tell=tell))
+    write_atomically(comparison.out / FILE, [json.dumps(held, indent=2, ensure_ascii=False).encode() + b"\n"])
+    return held
+
+
+def read_comparison(folder: Path) -> dict[str, Any]:
+    """Read what `compare` wrote to a folder."""
+    path = folder / FILE
+    if not path.is_file():
+        raise DataError(f"{folder} holds no {FILE}; make it with restd compare --out {folder}.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _shared(config: Any) -> dict[str, Any]:
+    said = plain(config)
+    said.pop("objective")
+    said["train"].pop("seed")
+    return said
+
+
+def _difference(compared: Compared, objective: str, measure: str, level: str) -> Difference:
+    """Averaged over seeds first, query by query."""
+    ours, theirs = (
+        np.mean([compared.cells[name, seed].values[level][measure] for seed in compared.comparison.seeds], axis=0)
+        for name in (objective, BASE)
+    )
+    return paired_difference(ours, theirs)
+
+
+def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison", title: str = "") -> Finding:
+    """Tables and figures of a comparison's summary."""
+    conditions = held["conditions"]
+    controls = [objective for objective in conditions if objective in CONTROLS]
+    matched = [objective for objective in conditions if objective not in CONTROLS]
+    tables = [_beside_table(held)] if held["beside"] else []
+    tables.append(_table(held, matched, "objectives", "Matched training objectives"))
+    if controls:
+        beside = [objective for objective in ("base", "restd") if objective in conditions]
+        tables.append(_table(held, [*beside, *controls], "controls", "Teacher-target controls"))
+    if len(conditions) > 1:
+        tables.append(_gain_table(held))
+        figures = (_gain_figure(held),)
+    else:
+        figures = ()
+    said = " ".join(sentence for sentence in (_mode_sentence(held), _gist(held)) if sentence)
+    return Finding(name, title or "Matched objectives", said, tuple(tables), figures, held)
+
+
+def _mode_sentence(held: Mapping[str, Any]) -> str:
+    train, seeds = held["settings"]["train"], held["seeds"]
+    length = f"{train['updates']:,} updates" if train["updates"] else f"{train['epochs']} epochs"
+    how = "from one checkpoint" if held["mode"] == "continuation" else "from the same first weights, jointly"
+    return (
+        f"Every objective was trained {how} for {length} of {train['batch']} pairs at {train['lr']:g}, with "
+        f"{len(seeds)} paired seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}), and asked "
+        f"{held['card']['queries']['judged']:,} {held['card']['split']} queries."
+    )
+
+
+def _gist(held: Mapping[str, Any]) -> str:
+    """What became of ResTD, whatever it is."""
+    found = held["conditions"].get("restd", {}).get("against_base", {}).get("NDCG@10")
+    if found is None:
+        return ""
+    verdict = (
+        "a gain" if found["low"] > 0 else "a loss" if found["high"] < 0 else "no difference that can be told from 0"
+    )
+    return f"ResTD against Base-FT in NDCG@10: {_gap(found)}: {verdict}."
+
+
+def _gap(found: Mapping[str, Any]) -> str:
+    return f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+
+
+def _table(held: Mapping[str, Any], objectives: list[str], name: str, title: str) -> Table:
+    measures = held["measures"]
+    rows, values = [], []
+    for objective in objectives:
+        condition = held["conditions"][objective]
+        cells = []
+        for measure in measures:
+            mark = _mark(condition.get("against_base", {}).get(measure))
+            cells.append(f"{Spread(**condition[measure])}{mark}")
+        rows.append((label(objective), *cells))
+        values.append([condition[measure]["mean"] for measure in measures])
+    seeds = len(held["seeds"])
+    what = "mean ± sample standard deviation over seeds" if seeds > 1 else "one seed"
+    notes = [
+        f"{what}; † differs from Base-FT after Holm's correction over the whole comparison (permutation test, 5 %), "
+        f"{held['statistics']}."
+    ]
+    if any("*" in label(objective) for objective in objectives):
+        notes.append("* beyond the paper.")
+    return Table(name, title, ("Training objective", *measures), tuple(rows), tuple(notes), best_of_columns(values))
+
+
+def _mark(found: Mapping[str, Any] | None) -> str:
+    return "†" if found is not None and found["adjusted"] is not None and found["adjusted"] < _ALPHA else ""
+
+
+def label(name: str) -> str:
+    """How a condition is called in tables."""
+    return LABELS.get(name, name)
+
+
+def _beside_table(held: Mapping[str, Any]) -> Table:
+    measures = held["measures"]
+    rows, values = [], []
+    for name, found in held["beside"].items():
+        rows.append((label(name), *(f"{found[measure]:.2f}" for measure in measures)))
+        values.append([found[measure] for measure in measures])
+    for name in ("base", "restd"):
+        if name in held["conditions"]:
+            condition = held["conditions"][name]
+            rows.append((label(name), *(f"{condition[measure]['mean']:.2f}" for measure in measures)))
+            values.append([condition[measure]["mean"] for measure in measures])
+    notes = [
+        "The same queries, catalogue, labels and metric code; rankers decode each in their own way (protocol card)."
+    ]
+    external = [found for name, found in held["beside"].items() if name != START]
+    if "restd" in held["conditions"] and external:
+        improved = []
+        for measure in measures:
+            best = max(found[measure] for found in external)
+            ours = round(held["conditions"]["restd"][measure]["mean"], 2)
+            improved.append(f"{relative_improvement(ours, round(best, 2)):+.2f}" if best else "–")
+        rows.append(("ResTD over the best baseline (%)", *improved))
+        notes.append("Relative improvements are of the displayed values, over the strongest baseline of each column.")
+    return Table(
+        "overall", "Beside the baselines", ("Ranker", *measures), tuple(rows), tuple(notes), best_of_columns(values)
+    )
+
+
+def _gain_table(held: Mapping[str, Any]) -> Table:
+    rows = [
+        (label(objective), *(_gap(condition["against_base"][measure]) for measure in held["measures"]))
+        for objective, condition in held["conditions"].items()
+        if "against_base" in condition
+    ]
+    notes = (f"Points, with 95 % intervals of a paired bootstrap over queries; {held['statistics']}.",)
+    return Table("gains", "Differences from Base-FT", ("Training objective", *held["measures"]), tuple(rows), notes)
+
+
+def _gain_figure(held: Mapping[str, Any]) -> Figure:
+    shown = [measure for measure in ("NDCG@10", "Recall@100") if measure in held["measures"]] or held["measures"][:2]
+    series = {
+        measure: [
+            {"label": label(objective), **condition["against_base"][measure]}
+            for objective, condition in held["conditions"].items()
+            if "against_base" in condition
+        ]
+        for measure in shown
+    }
+    return Figure(
+        "gains",
+        "Difference from Base-FT, in points",
+        "intervals",
+        {"series": series, "xlabel": "points over Base-FT (95 % interval over queries)"},
+        "A bar that crosses the line cannot be told from no difference on these queries.",
+    )
