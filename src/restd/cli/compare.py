@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from restd.cli.console import note, show, show_json, show_table, tell
+from restd.cli.analyze import show_finding
+from restd.cli.console import show, show_json, tell
 from restd.cli.evaluate import Measures
 from restd.cli.train import configure, leave_group
 from restd.errors import ConfigError
@@ -54,7 +55,7 @@ def compare(
             config=config,
             init=init,
             objectives=objectives_named(objectives),
-            seeds=_seeds(seeds),
+            seeds=read_seeds(seeds),
             split=split,
             measures=asked,
             graded=graded,
@@ -69,15 +70,12 @@ def compare(
         show_json(held)
         return
     finding = comparison_finding(held)
-    for table in finding.tables:
-        show_table(table.title, table.columns, table.rows)
-        for sentence in table.notes:
-            note(sentence)
-    show(finding.says)
+    show_finding(finding)
     show(f"{out}/comparison.json has every number; restd report {out} makes a page of it.")
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Read whole numbers separated by commas."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as error:

@@ -78,7 +78,7 @@ def sign_flip_p(gaps: Float[np.ndarray, "query"], *, seed: int = 0, resamples: i
     0.25
     """
     moved = gaps[gaps != 0]  # a difference of nothing has no sign to flip
-    if not len(moved):
+    if len(moved) < 2:  # one alone is as far from zero with either sign
         return 1.0
     found = stats.permutation_test(
         (moved,),

@@ -1,5 +1,22 @@
-"""Tables and figures of what was measured."""
+"""Tables, figures and pages of what was measured."""
 
+from restd.report.figures import draw, save_figure, to_svg
 from restd.report.index_figure import draw_index
+from restd.report.page import ANALYSES, make_page, make_text, read_findings, write_finding, write_report
+from restd.report.tables import to_csv, to_latex, to_markdown
 
-__all__ = ["draw_index"]
+__all__ = [
+    "ANALYSES",
+    "draw",
+    "draw_index",
+    "make_page",
+    "make_text",
+    "read_findings",
+    "save_figure",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "to_svg",
+    "write_finding",
+    "write_report",
+]

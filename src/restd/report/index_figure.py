@@ -5,24 +5,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from restd.errors import ConfigError, MissingExtraError
+from restd.errors import ConfigError
 from restd.index import IndexQuality, SidIndex
+from restd.report.style import COLOURS, bare, legend, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours: told apart by the colour-blind, and by their lightness in print
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-
 
 def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
     """Write the picture as PNG (or whatever the suffix says)."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import PercentFormatter
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("matplotlib", extra="report", purpose="Drawing a figure") from error
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    figure = new_figure(11, 7.5)
+    from matplotlib.ticker import PercentFormatter
+
     usage, errors, prefixes, changes = figure.subplots(2, 2).ravel()
     levels = [level.level for level in quality.levels]
 
@@ -31,12 +26,12 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         usage.plot(
             np.linspace(0, 100, len(counts)),
             counts / len(index),
-            color=_COLOURS[number % len(_COLOURS)],
+            color=COLOURS[number % len(COLOURS)],
             label=f"level {level.level}: perplexity {level.perplexity:.0f} of {level.codes}",
         )
     usage.set(xlabel="codes, most used first (% of the codebook)", ylabel="items on the code", ylim=(0, None))
     usage.set_title("Use of codes")
-    usage.legend(frameon=False, fontsize=9)
+    legend(usage)
 
     _bars(errors, levels, {"error left": [level.error for level in quality.levels]})
     errors.set(ylabel="share of the latents' mean square", ylim=(0, 1))
@@ -70,7 +65,7 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         axis.set(xlabel="level", xticks=levels)
     for axis in (usage, errors, prefixes, changes):
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axis.spines[["top", "right"]].set_visible(False)
+        bare(axis)
     figure.suptitle(f"{quality.items:,} items, {'×'.join(str(level.codes) for level in quality.levels)} codes")
     try:
         figure.savefig(path, dpi=130)
@@ -83,11 +78,11 @@ def _bars(axis: "Axes", levels: list[int], series: dict[str, list[float | None]]
     for number, (label, values) in enumerate(series.items()):
         heights = [0.0 if value is None else value for value in values]
         places = np.array(levels) - 0.4 + width * (number + 0.5)
-        bars = axis.bar(places, heights, width * 0.92, color=_COLOURS[number], label=label)
+        bars = axis.bar(places, heights, width * 0.92, color=COLOURS[number], label=label)
         said = ["" if value is None else _percent(value) for value in values]
         axis.bar_label(bars, said, fontsize=8, padding=1)
     if len(series) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        legend(axis)
 
 
 def _percent(value: float) -> str:

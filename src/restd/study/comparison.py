@@ -1,16 +1,21 @@
 """Matched objectives over paired seeds: one base checkpoint, or one first weight, the same batches and dropout."""
 
+import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from restd.artifacts import hash_json, read_manifest, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.baselines import DECODING, Place, baseline_named
 from restd.config import plain
-from restd.errors import ConfigError
+from restd.data.trec import write_atomically
+from restd.errors import ConfigError, DataError
 from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, read_tests
 from restd.index import SidIndex
 from restd.models import ModelConfig
@@ -34,9 +39,10 @@ SETS = {
 }
 """Lists of objectives by name: the paper's two tables, what lies beyond it, and both tables together."""
 SEEDS = (42, 2027, 2028)
-FILE = "comparison.json"
+FILE, TOLD = "comparison.json", "study.json"
 RUNS, EVALUATIONS = "runs", "evaluations"
 START = "start"
+_PLACES = ("index", "data", "init")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,7 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
     for sentence in tests.sentences():
         tell(sentence)
     with sole_writer(comparison.out):
+        remember(comparison)
         beside = _beside(comparison, tests, index, tell)
         cells: dict[tuple[str, int], Evaluation] = {}
         total = len(comparison.objectives) * len(comparison.seeds)
@@ -154,7 +161,7 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
             for objective in comparison.objectives:
                 tell(f"[{len(cells) + 1}/{total}] {objective}, seed {seed}")
                 trained = train_retriever(comparison.job(objective, seed), tell=tell)
-                cells[objective, seed] = _judged(
+                cells[objective, seed] = judge_model(
                     comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
                 )
         return Compared(comparison, cells, beside)
@@ -176,11 +183,11 @@ def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell)
             decoding=DECODING[name],
         )
     if comparison.init is not None:
-        found[START] = _judged(comparison, START, model_folder(comparison.init), tests, index, seeds=())
+        found[START] = judge_model(comparison, START, model_folder(comparison.init), tests, index, seeds=())
     return found
 
 
-def _judged(
+def judge_model(
     comparison: Comparison, name: str, model: Path, tests: TestSet, index: SidIndex, *, seeds: tuple[int, ...]
 ) -> Evaluation:
     """Judge a model, or take the judgment that is there if nothing it depends on has changed."""
@@ -225,3 +232,24 @@ class Searched:
             score_norm=self.decoding.score_norm,
             category_width=self.decoding.category_width,
         )
+
+
+def remember(comparison: Comparison) -> None:
+    """Write what a study was told beside its cells, with places relative to its folder, so that analyses find it."""
+    near = comparison.out.resolve()
+    said = TypeAdapter(Comparison).dump_python(comparison, mode="json")
+    for name in _PLACES:
+        place = getattr(comparison, name)
+        said[name] = None if place is None else os.path.relpath(place.resolve(), near)
+    write_atomically(comparison.out / TOLD, [json.dumps(said, indent=2).encode() + b"\n"])
+
+
+def recall_study(folder: Path) -> Comparison:
+    """Read what `remember` wrote."""
+    path = folder / TOLD
+    if not path.is_file():
+        raise DataError(f"{folder} is no study: it has no {TOLD}; make one with restd compare --out {folder}.")
+    said = json.loads(path.read_text(encoding="utf-8"))
+    for name in _PLACES:
+        said[name] = None if said[name] is None else (folder.resolve() / said[name]).resolve()
+    return TypeAdapter(Comparison).validate_python({**said, "out": folder})

@@ -4,7 +4,7 @@ from restd.train.config import CategorySettings, DistillSettings, RunConfig, Tra
 from restd.train.job import Job
 from restd.train.log import read_log
 from restd.train.objectives import OBJECTIVES
-from restd.train.run import Trained, category_recall, train_retriever
+from restd.train.run import Trained, category_recall, make_loop, train_retriever
 
 __all__ = [
     "OBJECTIVES",
@@ -16,6 +16,7 @@ __all__ = [
     "Trained",
     "category_recall",
     "default_training",
+    "make_loop",
     "read_log",
     "train_retriever",
 ]

@@ -75,6 +75,28 @@ def _trained(job: Job, index: SidIndex, accelerator: Accelerator, tell: Tell, va
     if (summary := _finished(job.out, identity)) is not None:
         tell(f"Kept the model in {job.out / FOLDER}: nothing has changed since it was trained")
         return Trained(job.out / FOLDER, summary)
+    loop, keeper = _prepared(job, index, accelerator, identity, tell, validate)
+    if accelerator.is_main_process:
+        _write_run(job, identity, accelerator)
+    standing = loop.run()
+    summary = keeper.keep(loop.module, standing, loop.trainee)
+    accelerator.wait_for_everyone()  # nobody goes on before the model is there
+    for tracker in accelerator.trackers:
+        tracker.finish()
+    return Trained(job.out / FOLDER, summary)
+
+
+def make_loop(job: Job, *, tell: Tell = logger.info) -> Loop:
+    """The loop of a run that is not to be finished: for those who time its updates."""
+    accelerator = _accelerator(job)
+    identity = job.identity(processes=accelerator.num_processes)
+    return _prepared(job, SidIndex.load(job.index), accelerator, identity, tell, None)[0]
+
+
+def _prepared(
+    job: Job, index: SidIndex, accelerator: Accelerator, identity: str, tell: Tell, validate: Validate | None
+) -> "tuple[Loop, _Keeper]":
+    """Everything a run needs before its first update."""
     pairs, valid, unknown = read_pairs(job.data, index)
     if unknown:
         tell(f"{unknown:,} judgments name items that the index does not have; they are left out")
@@ -95,14 +117,7 @@ def _trained(job: Job, index: SidIndex, accelerator: Accelerator, tell: Tell, va
     loop = Loop(
         trainee, train, held_out, job.config.train, job.out, identity, accelerator, tell, keeper.keep_best, validate
     )
-    if accelerator.is_main_process:
-        _write_run(job, identity, accelerator)
-    standing = loop.run()
-    summary = keeper.keep(loop.module, standing, trainee)
-    accelerator.wait_for_everyone()  # nobody goes on before the model is there
-    for tracker in accelerator.trackers:
-        tracker.finish()
-    return Trained(job.out / FOLDER, summary)
+    return loop, keeper
 
 
 def _with_indexing(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:

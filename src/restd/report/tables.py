@@ -1,0 +1,102 @@
+"""Tables for every purpose: Markdown, CSV, LaTeX."""
+
+import csv
+import io
+
+from restd.study import Table
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+    "Δ": r"$\Delta$",
+    "ε": r"$\varepsilon$",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
+    "ρ": r"$\rho$",
+    "β": r"$\beta$",
+    "–": "--",
+    "×": r"$\times$",
+    "−": "$-$",
+}
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table, best cells in bold, notes below.
+
+    >>> to_markdown(Table("t", "Scores", ("", "NDCG"), (("a", "1.0"),), best=((0, 1),))).splitlines()[-1]
+    '| a | **1.0** |'
+    """
+    best = set(table.best)
+    lines = [
+        "| " + " | ".join(map(_cell, table.columns)) + " |",
+        "|" + "|".join(["---", *["---:"] * (len(table.columns) - 1)]) + "|",
+    ]
+    for number, row in enumerate(table.rows):
+        cells = [f"**{_cell(text)}**" if (number, column) in best else _cell(text) for column, text in enumerate(row)]
+        lines.append("| " + " | ".join(cells) + " |")
+    if table.notes:
+        lines += ["", *(f"{note}  " for note in table.notes[:-1]), table.notes[-1]]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def to_csv(table: Table) -> str:
+    r"""Comma-separated values with a header.
+
+    >>> to_csv(Table("t", "Scores", ("name", "NDCG"), (("a, b", "1.0"),)))
+    'name,NDCG\n"a, b",1.0\n'
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
+    return stream.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    r"""A booktabs table with caption and label, best cells in bold.
+
+    >>> print(to_latex(Table("t", "A_B", ("", "N"), (("x", "50 %"),))).splitlines()[2])
+    \caption{A\_B}
+    """
+    best = set(table.best)
+    head = " & ".join(map(_escaped, table.columns)) + r" \\"
+    body = []
+    for number, row in enumerate(table.rows):
+        cells = [
+            rf"\textbf{{{_escaped(text)}}}" if (number, column) in best else _escaped(text)
+            for column, text in enumerate(row)
+        ]
+        body.append(" & ".join(cells) + r" \\")
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering\small",
+        rf"\caption{{{_escaped(table.title)}}}",
+        rf"\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    lines += [rf"\par\footnotesize {_escaped(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)

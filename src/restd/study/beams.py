@@ -1,0 +1,302 @@
+"""Where beams lose what they look for: prefix recall by level, the gap to exact scoring, and single cases."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from restd.errors import DataError
+from restd.evaluate import Measure, TestSet, judge, units
+from restd.index import SidIndex
+from restd.models import AnyBackbone, open_model
+from restd.models.contract import Memory
+from restd.models.decoding import Stepper
+from restd.progress import Advance, progress
+from restd.search import Items, Level, beam_search, exact_rank, exact_scores
+from restd.search.explain import trace
+from restd.study.finding import Figure, Finding, Table
+from restd.study.matched import label
+from restd.study.opened import Study
+
+_BATCH = 32
+_EXACT_BATCH = 8
+_WIDTHS = (10, 100)
+_SHOWN = (Measure("NDCG", 10), Measure("Recall", 100))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searcher:
+    """A model taken apart: what reads queries, and what steps through levels."""
+
+    backbone: AnyBackbone
+    stepper: Stepper
+
+    @classmethod
+    def of(cls, model: Path) -> "Searcher":
+        """Open a trained run."""
+        backbone, _ = open_model(model)
+        backbone.eval()
+        return cls(backbone, backbone.stepper())
+
+    @torch.inference_mode()
+    def read(self, texts: Sequence[str]) -> Memory:
+        """Read queries."""
+        return self.backbone.encode(self.backbone.prepare(texts).batch(np.arange(len(texts))))
+
+
+def prefix_recall(
+    searcher: Searcher, tests: TestSet, index: SidIndex, *, width: int, advance: Advance
+) -> tuple[Float[np.ndarray, "query level"], np.ndarray]:
+    """Share of each query's positives whose prefix is still in the beam after each level, and the ranked rows."""
+    levels = len(index.sizes)
+    sids = torch.from_numpy(index.sids.astype(np.int64))
+    found, rows = np.zeros((len(tests), levels)), np.full((len(tests), width), -1, np.int64)
+    for start in range(0, len(tests), _BATCH):
+        numbers = range(start, min(start + _BATCH, len(tests)))
+        kept: list[Tensor] = []
+
+        def watch(held: Level, kept: list[Tensor] = kept) -> None:
+            if held.level:
+                kept.append(held.prefixes)
+
+        memory = searcher.read([tests.texts[number] for number in numbers])
+        beams = beam_search(searcher.stepper, memory, index.trie, width=width, watch=watch)
+        kept.append(torch.where(beams.leaves[..., None] >= 0, beams.sids, -1))
+        for place, number in enumerate(numbers):
+            wanted = sids[torch.from_numpy(tests.rows[tests.positives(number)])]
+            for level, prefixes in enumerate(kept):
+                same = (prefixes[place][None] == wanted[:, None, : level + 1]).all(-1).any(1)
+                found[number, level] = float(same.float().mean())
+            leaves = beams.leaves[place][beams.leaves[place] >= 0]
+            ranked = [row for items in index.trie.items_of(leaves) for row in items][:width]
+            rows[number, : len(ranked)] = ranked
+        advance(len(numbers))
+    return 100 * found, rows
+
+
+def exact_rows(searcher: Searcher, tests: TestSet, index: SidIndex, *, depth: int, advance: Advance) -> np.ndarray:
+    """The best items of every query by exact scores."""
+    rows = np.full((len(tests), depth), -1, np.int64)
+    for start in range(0, len(tests), _EXACT_BATCH):
+        texts = tests.texts[start : start + _EXACT_BATCH]
+        scores = exact_scores(searcher.stepper, searcher.read(texts), index.trie)
+        best = scores.sort(dim=1, descending=True, stable=True).indices[:, :depth]
+        for place in range(len(texts)):
+            ranked = [row for items in index.trie.items_of(best[place]) for row in items][:depth]
+            rows[start + place, : len(ranked)] = ranked
+        advance(len(texts))
+    return rows
+
+
+def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
+    """A random part of the queries, in their order; all of them where there are no more."""
+    if count >= len(tests):
+        return tests
+    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False))
+    places = np.concatenate([np.arange(*tests.positives(number).indices(len(tests.rows))[:2]) for number in chosen])
+    counts = np.diff(tests.first)[chosen]
+    return TestSet(
+        split=tests.split,
+        source=tests.source,
+        ids=tuple(tests.ids[number] for number in chosen),
+        texts=tuple(tests.texts[number] for number in chosen),
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        rows=tests.rows[places],
+        grades=tests.grades[places],
+        trained=tests.trained[places],
+    )
+
+
+def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base", "restd")) -> Finding:
+    """Prefix recall by level and beam width, and what a beam loses against scoring every Semantic ID."""
+    tests, seed = some_queries(study.tests, queries), study.comparison.seeds[0]
+    unit_of = units(study.index, "sid")
+    entries: list[dict[str, Any]] = []
+    shown = [name for name in objectives if name in study.comparison.objectives]
+    with progress("Following beams", total=len(shown) * (len(_WIDTHS) + 1) * len(tests)) as advance:
+        for objective in shown:
+            searcher = Searcher.of(study.model(objective, seed))
+            lists: dict[str, np.ndarray] = {}
+            for width in _WIDTHS:
+                recall, lists[str(width)] = prefix_recall(searcher, tests, study.index, width=width, advance=advance)
+                entries.append({"objective": objective, "width": width, "prefix_recall": recall.mean(0).tolist()})
+            depth = max(measure.k for measure in _SHOWN)
+            lists["exact"] = exact_rows(searcher, tests, study.index, depth=depth, advance=advance)
+            scores = {
+                name: {
+                    str(measure): float(measure.of(judge(rows, tests, unit_of, depth=depth)).mean())
+                    for measure in _SHOWN
+                }
+                for name, rows in lists.items()
+            }
+            entries.append({"objective": objective, "scores": scores})
+    return Finding(
+        "beam",
+        "Where beams lose positives",
+        f"{len(tests):,} queries, seed {seed}. A positive that leaves the beam cannot come back: the last level bounds "
+        "recall.",
+        (_recall_table(entries), _gap_table(entries)),
+        (_recall_figure(entries),),
+        {"entries": entries, "queries": len(tests)},
+    )
+
+
+def _recall_table(entries: list[dict[str, Any]]) -> Table:
+    held = [entry for entry in entries if "prefix_recall" in entry]
+    levels = len(held[0]["prefix_recall"])
+    rows = tuple(
+        (f"{label(entry['objective'])}, width {entry['width']}", *(f"{value:.1f}" for value in entry["prefix_recall"]))
+        for entry in held
+    )
+    columns = ("Model", *(f"level {level}" for level in range(1, levels + 1)))
+    return Table("prefix-recall", "Positives whose prefix is in the beam (%)", columns, rows)
+
+
+def _gap_table(entries: list[dict[str, Any]]) -> Table:
+    names = [str(measure) for measure in _SHOWN]
+    rows = []
+    for entry in entries:
+        for kind, scores in entry.get("scores", {}).items():
+            said = "exact" if kind == "exact" else f"beam {kind}"
+            rows.append((f"{label(entry['objective'])}, {said}", *(f"{scores[name]:.2f}" for name in names)))
+    return Table("beam-gap", "Beam search against scoring everything", ("Search", *names), tuple(rows))
+
+
+def _recall_figure(entries: list[dict[str, Any]]) -> Figure:
+    held = [entry for entry in entries if "prefix_recall" in entry]
+    series = {f"{label(entry['objective'])}, width {entry['width']}": entry["prefix_recall"] for entry in held}
+    labels = [f"level {level + 1}" for level in range(len(held[0]["prefix_recall"]))]
+    data = {"labels": labels, "series": series, "ylabel": "positives in the beam (%)"}
+    return Figure("prefix-recall", "Prefix recall by level", "lines", data)
+
+
+def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int = 4, width: int = 10) -> Finding:
+    """Queries that one model answers much better than the other, both ways, with traces of the target's prefix."""
+    for name in (ours, theirs):
+        if name not in study.comparison.objectives:
+            raise DataError(f"The study has no objective {name!r}; it has: {', '.join(study.comparison.objectives)}.")
+    seed, index = study.comparison.seeds[0], study.index
+    measure = "NDCG@10" if any(str(held) == "NDCG@10" for held in study.comparison.measures) else None
+    measure = measure or str(study.comparison.measures[0])
+    gaps = study.cell(ours, seed).values["sid"][measure] - study.cell(theirs, seed).values["sid"][measure]
+    order = np.argsort(-gaps, kind="stable")
+    chosen = list(dict.fromkeys([*order[: -(-count // 2)].tolist(), *order[::-1][: count // 2].tolist()]))
+    models = {name: Searcher.of(study.model(name, seed)) for name in (ours, theirs)}
+    catalog = study.catalog()
+    items = Items(index.table.ids, catalog)
+    titles, ids = items.titles().to_pylist(), index.table.ids.to_pylist()
+    entries = []
+    with progress("Following cases", total=len(chosen)) as advance:
+        for number in chosen:
+            entries.append(
+                _case(number, models, study, titles, ids, width=width, gain=float(gaps[number]), measure=measure)
+            )
+            advance(1)
+    figures = tuple(_trace_figure(place, entry, ours, theirs) for place, entry in enumerate(entries, start=1))
+    return Finding(
+        "cases",
+        "Cases",
+        f"Queries with the largest differences in {measure} between {label(ours)} and {label(theirs)} (seed {seed}), "
+        f"gains and losses alike. Rank* counts all Semantic IDs, scored exactly; traces have a beam of {width}.",
+        (_case_table(entries, ours, theirs, measure),),
+        figures,
+        {"cases": entries},
+    )
+
+
+def _case(
+    number: int,
+    models: dict[str, Searcher],
+    study: Study,
+    titles: list[str],
+    ids: list[str],
+    *,
+    width: int,
+    gain: float,
+    measure: str,
+) -> dict[str, Any]:
+    tests, index = study.tests, study.index
+    rows = tests.rows[tests.positives(number)]
+    grades = dict(zip(rows.tolist(), tests.grades[tests.positives(number)].tolist(), strict=True))
+    sids = torch.from_numpy(index.sids[rows].astype(np.int64))
+    leaves = index.trie.find(sids)
+    ranks, first = {}, {}
+    memories = {name: model.read([tests.texts[number]]) for name, model in models.items()}
+    for name, model in models.items():
+        scores = exact_scores(model.stepper, memories[name], index.trie)
+        ranks[name] = exact_rank(scores.expand(len(leaves), -1), leaves).tolist()
+        best = index.trie.items_of(scores[0].argmax()[None])[0][0]
+        grade = grades.get(int(best))
+        first[name] = {"item": ids[best], "title": titles[best], "grade": grade}
+    one, other = (np.log(held) for held in ranks.values())
+    spread = np.abs(one - other)
+    target = int(spread.argmax())  # the positive the two models disagree on most
+    traces = {}
+    for name, model in models.items():
+        levels, rank = trace(
+            model.stepper, memories[name], index.trie, sids[target], width=width, trie_normalized=False
+        )
+        traces[name] = {
+            "levels": [{**asdict(held), "kept": held.kept, "gap": held.gap} for held in levels],
+            "rank": rank,
+        }
+    return {
+        "query": tests.texts[number],
+        "gain": gain,
+        "measure": measure,
+        "width": width,
+        "target": {"item": ids[rows[target]], "title": titles[rows[target]], "grade": grades[int(rows[target])]},
+        "sid": sids[target].tolist(),
+        "exact_rank": {name: held[target] for name, held in ranks.items()},
+        "first": first,
+        "traces": traces,
+    }
+
+
+def _case_table(entries: list[dict[str, Any]], ours: str, theirs: str, measure: str) -> Table:
+    rows = []
+    for place, entry in enumerate(entries, start=1):
+        lost = {}
+        for name in (ours, theirs):
+            gone = next((held["level"] + 1 for held in entry["traces"][name]["levels"] if not held["kept"]), None)
+            rank = entry["traces"][name]["rank"]
+            lost[name] = f"rank {rank}" if rank else f"lost at level {gone}"
+        rows.append(
+            (
+                f"{place}. {entry['query']}",
+                f"{entry['gain']:+.1f}",
+                f"{entry['target']['title']} ({entry['target']['grade']:g})",
+                f"{entry['exact_rank'][ours]:,} / {entry['exact_rank'][theirs]:,}",
+                f"{lost[ours]} / {lost[theirs]}",
+                " / ".join(_first_said(entry["first"][name]) for name in (ours, theirs)),
+            )
+        )
+    pair = f"{label(ours)} / {label(theirs)}"
+    columns = ("Query", f"Δ {measure}", "Target (grade)", f"Rank*, {pair}", f"Beam, {pair}", f"First answer, {pair}")
+    note = "The target is the positive whose Rank* differs most. A first answer without a grade was not judged."
+    return Table("cases", "Cases, best and worst", columns, tuple(rows), (note,))
+
+
+def _first_said(first: dict[str, Any]) -> str:
+    return first["title"] + ("" if first["grade"] is None else f" ({first['grade']:g})")
+
+
+def _trace_figure(place: int, entry: dict[str, Any], ours: str, theirs: str) -> Figure:
+    data = {
+        "width": entry["width"],
+        "series": {
+            label(name): [
+                {"rank": held["rank"], "kept": held["kept"], "gap": held["gap"]}
+                for held in entry["traces"][name]["levels"]
+            ]
+            for name in (ours, theirs)
+        },
+        "codes": entry["sid"],
+    }
+    says = f"Target: {entry['target']['title']}, SID {'-'.join(map(str, entry['sid']))}."
+    return Figure(f"case-{place}", f"“{entry['query']}”: rank of the target's prefix", "trace", data, says)

@@ -1,0 +1,255 @@
+"""Probes: what frozen decoder states know of the quantiser's preferences, now and levels ahead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from restd.distill import HorizonHeads
+from restd.distill.functions import code_scores
+from restd.errors import DataError
+from restd.evaluate import TestSet, read_tests
+from restd.index import SidIndex
+from restd.models import open_model
+from restd.progress import progress
+from restd.study.finding import Figure, Finding, Table
+from restd.study.matched import label
+from restd.study.opened import Study
+from restd.study.teachers import Teachers
+
+_SEED = 4242
+_EPOCHS, _BATCH, _RATE, _DECAY = 10, 64, 1e-3, 0.01
+_FIT, _HELD_OUT = 1_024, 512
+_RESAMPLES = 2_000
+
+Cells = dict[tuple[int, int], np.ndarray]
+"""By state and target level, 0-based: one value a query."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """One row a query and positive item: the query's number and the item's row."""
+
+    texts: tuple[str, ...]
+    query: Int64[np.ndarray, "row"]
+    item: Int64[np.ndarray, "row"]
+
+
+def probe_queries(sets: Sequence[TestSet], *, seed: int) -> tuple[Rows, Rows]:
+    """Two disjoint lots of held-out queries: up to 1,024 to fit on, and up to 512 (at most a third) to judge."""
+    pool = [(held, number) for held in sets for number in range(len(held))]
+    if len(pool) < 6:
+        raise DataError(f"{len(pool)} held-out queries are too few to fit and judge a probe; wanted six or more.")
+    order = np.random.default_rng(seed).permutation(len(pool))
+    judged = min(_HELD_OUT, len(pool) // 3)
+    lots = order[judged : judged + _FIT], order[:judged]
+    fit, held_out = (_rows([pool[place] for place in lot]) for lot in lots)
+    return fit, held_out
+
+
+def _rows(chosen: Sequence[tuple[TestSet, int]]) -> Rows:
+    texts = tuple(held.texts[number] for held, number in chosen)
+    items = [held.rows[held.positives(number)] for held, number in chosen]
+    query = np.repeat(np.arange(len(chosen)), [len(rows) for rows in items])
+    return Rows(texts, query, np.concatenate(items))
+
+
+@torch.no_grad()
+def decoder_states(model: Path, index: SidIndex, rows: Rows, *, levels: int) -> Float[Tensor, "row level width"]:
+    """States of a trained model under teacher forcing on each row's item, without dropout."""
+    backbone, _ = open_model(model)
+    backbone.eval()
+    prepared = backbone.prepare(rows.texts)
+    sids = torch.from_numpy(index.sids[rows.item].astype(np.int64))
+    found = []
+    for start in range(0, len(rows.item), _BATCH):
+        part = slice(start, start + _BATCH)
+        memory = backbone.encode(prepared.batch(rows.query[part]))
+        found.append(backbone.states(memory, sids[part]).states[:, :levels])
+    return torch.cat(found)
+
+
+def fit_probe(
+    states: Float[Tensor, "row level width"],
+    targets: Float[Tensor, "row level code"],
+    teachers: Teachers,
+    *,
+    offset: int,
+    seed: int = _SEED,
+) -> HorizonHeads:
+    """Fit one probe for all states that have a level so far ahead, on ten epochs of forward KL."""
+    dim = teachers.teacher.geometry.codebooks.shape[2]
+    probe = HorizonHeads(states.shape[2], dim, horizon=1, seed=seed)
+    optimizer = torch.optim.AdamW(probe.parameters(), lr=_RATE, weight_decay=_DECAY)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(_EPOCHS):
+        for part in torch.randperm(len(states), generator=generator).split(_BATCH):
+            optimizer.zero_grad()
+            probe_divergence(probe, states[part], targets[part], teachers, offset=offset).mean().backward()
+            optimizer.step()
+    return probe
+
+
+def probe_divergence(
+    probe: HorizonHeads,
+    states: Float[Tensor, "row level width"],
+    targets: Float[Tensor, "row level code"],
+    teachers: Teachers,
+    *,
+    offset: int,
+) -> Float[Tensor, "row pair"]:
+    """KL(Q̃_{t+s} ‖ probe) of every state t that has a level t + s."""
+    geometry, levels = teachers.teacher.geometry, states.shape[1]
+    read = states[:, : levels - offset]
+    points = probe.ahead(read.flatten(0, 1))[0].unflatten(0, read.shape[:2])
+    books, mask = geometry.codebooks[offset:], geometry.code_mask[offset:]
+    student = code_scores(points, books, mask, teachers.teacher.temperatures[offset:]).log_softmax(-1)
+    wanted = targets[:, offset:]
+    return -torch.special.entr(wanted).sum(-1) - (wanted * torch.where(wanted > 0, student, 0.0)).sum(-1)
+
+
+def probe_model(model: Path, index: SidIndex, teachers: Teachers, fit: Rows, held_out: Rows, *, offsets: int) -> Cells:
+    """Held-out KL of every cell (state, target level), averaged within each query; 0-based."""
+    levels = teachers.teacher.geometry.levels
+    read, shown = (decoder_states(model, index, rows, levels=levels) for rows in (fit, held_out))
+    learned, wanted = (teachers.corrected(torch.from_numpy(rows.item)) for rows in (fit, held_out))
+    found: Cells = {}
+    counts = np.bincount(held_out.query)
+    for offset in range(offsets):
+        probe = fit_probe(read, learned, teachers, offset=offset)
+        with torch.no_grad():
+            divergence = probe_divergence(probe, shown, wanted, teachers, offset=offset).numpy()
+        for state in range(levels - offset):
+            found[state, state + offset] = np.bincount(held_out.query, weights=divergence[:, state]) / counts
+    return found
+
+
+def probes(study: Study) -> Finding:
+    """Current targets: RBD against Base-FT. Future targets: ResTD against RBD, every state and later level."""
+    sets = [read_tests(study.comparison.data, study.index.table.ids, split=split) for split in _held_out_splits(study)]
+    teachers, levels = study.teachers(), study.teachers().teacher.geometry.levels
+    objectives, seeds = study.comparison.objectives, study.comparison.seeds
+    total = ("rbd" in objectives and 2) + ("rbd" in objectives and "restd" in objectives and 2 * len(seeds))
+    if not total:
+        raise DataError("Probes compare rbd with base, and restd with rbd; add both to the study's objectives.")
+    tables, figures, numbers = [], [], {}
+    with progress("Probing", total=total) as advance:
+        fit, held_out = probe_queries(sets, seed=_SEED)
+        current = _measured(study, ("rbd", "base"), seeds[:1], teachers, fit, held_out, 1, advance)
+        numbers["current"] = [
+            {"level": level + 1, **_reduction(current["rbd"], current["base"], (level, level))}
+            for level in range(levels)
+        ]
+        tables.append(_current_table(numbers["current"]))
+        if "restd" in objectives:
+            fit, held_out = probe_queries(sets, seed=_SEED + 1)
+            future = _measured(study, ("restd", "rbd"), seeds, teachers, fit, held_out, levels, advance)
+            cells = sorted(future["restd"][0])
+            numbers["future"] = [
+                {"state": cell[0] + 1, "target": cell[1] + 1, **_reduction(future["restd"], future["rbd"], cell)}
+                for cell in cells
+            ]
+            figures.append(_heat_map(numbers["future"], levels))
+            tables.append(_future_table(numbers["future"], levels))
+    numbers["queries"] = {"fit": len(fit.texts), "judged": len(held_out.texts)}
+    says = (
+        f"Frozen states, {numbers['queries']['fit']:,} held-out queries to fit a probe, {len(held_out.texts):,} "
+        "others to judge it; above zero, the probe reads the quantiser's preference better off the states."
+    )
+    return Finding("probes", "Probes of current and future preferences", says, tuple(tables), tuple(figures), numbers)
+
+
+def _held_out_splits(study: Study) -> list[str]:
+    return list(dict.fromkeys(("valid", study.comparison.split)))
+
+
+def _measured(
+    study: Study,
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    teachers: Teachers,
+    fit: Rows,
+    held_out: Rows,
+    offsets: int,
+    advance: Any,
+) -> dict[str, list[Cells]]:
+    found: dict[str, list[Cells]] = {}
+    for objective in objectives:
+        for seed in seeds:
+            model = study.model(objective, seed)
+            held = probe_model(model, study.index, teachers, fit, held_out, offsets=offsets)
+            found.setdefault(objective, []).append(held)
+            advance(1)
+    return found
+
+
+def _reduction(
+    ours: list[Cells],
+    theirs: list[Cells],
+    cell: tuple[int, int],
+) -> dict[str, float]:
+    """100 (1 - KL_ours / KL_theirs) of seed-averaged KL, with a paired interval over queries."""
+    one, other = (np.mean([held[cell] for held in side], axis=0) for side in (ours, theirs))
+    draws = np.random.default_rng(0).integers(len(one), size=(_RESAMPLES, len(one)))
+    drawn = 100 * (1 - one[draws].mean(1) / other[draws].mean(1))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return {
+        "reduction": float(100 * (1 - one.mean() / other.mean())),
+        "low": float(low),
+        "high": float(high),
+        "ours": float(one.mean()),
+        "theirs": float(other.mean()),
+    }
+
+
+def _current_table(entries: list[dict[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            str(entry["level"]),
+            f"{entry['theirs']:.4f}",
+            f"{entry['ours']:.4f}",
+            f"{entry['reduction']:+.2f}",
+            f"[{entry['low']:+.2f}, {entry['high']:+.2f}]",
+        )
+        for entry in entries
+    )
+    columns = ("Level", f"KL {label('base')}", f"KL {label('rbd')}", "reduction (%)", "95 % interval")
+    return Table("current", "Current targets: one probe for all levels, one pair of models", columns, rows)
+
+
+def _future_table(entries: list[dict[str, Any]], levels: int) -> Table:
+    held = {(entry["state"], entry["target"]): entry for entry in entries}
+    rows = tuple(
+        (
+            f"state {state}",
+            *(
+                f"{held[state, target]['reduction']:+.2f} [{held[state, target]['low']:+.2f}, "
+                f"{held[state, target]['high']:+.2f}]"
+                if (state, target) in held
+                else ""
+                for target in range(1, levels + 1)
+            ),
+        )
+        for state in range(1, levels + 1)
+    )
+    columns = ("", *(f"level {target}" for target in range(1, levels + 1)))
+    return Table("future", "KL reduction (%) of ResTD over RBD, by state and target level", columns, rows)
+
+
+def _heat_map(entries: list[dict[str, Any]], levels: int) -> Figure:
+    values: list[list[float | None]] = [[None] * levels for _ in range(levels)]
+    for entry in entries:
+        values[entry["state"] - 1][entry["target"] - 1] = entry["reduction"]
+    data = {
+        "values": values,
+        "rows": [f"state {number}" for number in range(1, levels + 1)],
+        "columns": [f"level {number}" for number in range(1, levels + 1)],
+        "unit": "%",
+    }
+    says = "Diagonal: the level a state predicts. To the right: later levels."
+    return Figure("future-probes", "Probe KL reduction of ResTD over RBD", "heatmap", data, says)
