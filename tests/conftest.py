@@ -8,7 +8,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate")
-ROOMS += ("baselines", "bench")
+ROOMS += ("baselines", "study", "report", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change

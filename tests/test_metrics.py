@@ -1,37 +1,95 @@
-"""Metrics against an independent implementation."""
+"""Metrics against an independent implementation, and by hand."""
 
 import ir_measures
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ir_measures import R, nDCG
+from ir_measures import RR, R, nDCG
 
-from restd.baselines import Bm25
-from restd.data import Catalog
-from restd.evaluate import ndcg, recall
+from restd.errors import ConfigError
+from restd.evaluate import Judged, Measure, TestSet, judge, ndcg, recall, reciprocal_rank, relative_improvement
 
 
-@given(st.integers(0, 100_000), st.integers(1, 12), st.integers(1, 20))
-def test_equal_to_ir_measures(seed, k, depth):
+def queries_of(*positives, grades=None, trained=None):
+    """Queries from lists of positive rows."""
+    rows = np.concatenate([np.array(sorted(held), np.int64) for held in positives])
+    first = np.concatenate([[0], np.cumsum([len(held) for held in positives])])
+    names = tuple(f"q{number}" for number in range(len(positives)))
+    worth = np.ones(len(rows)) if grades is None else np.array(grades, float)
+    seen = np.ones(len(rows), bool) if trained is None else np.array(trained, bool)
+    return TestSet("test", "hash", names, names, first, rows, worth, seen)
+
+
+@given(st.integers(0, 100_000), st.integers(1, 12), st.integers(1, 20), st.booleans())
+def test_equal_to_ir_measures(seed, k, depth, graded):
     rng = np.random.default_rng(seed)
-    items = 30
-    ranked = np.stack([rng.permutation(items)[:depth] for _ in range(4)])
-    positives = [set(rng.choice(items, rng.integers(1, 15), replace=False).tolist()) for _ in range(4)]
-    relevant = np.array([[row in wanted for row in rows] for wanted, rows in zip(positives, ranked, strict=True)])
-    counts = np.array([len(wanted) for wanted in positives])
-    qrels = [ir_measures.Qrel(str(q), str(item), 1) for q, wanted in enumerate(positives) for item in wanted]
+    items, queries = 30, 4
+    ranked = np.stack([rng.permutation(items)[:depth] for _ in range(queries)])
+    positives = [set(rng.choice(items, rng.integers(1, 15), replace=False).tolist()) for _ in range(queries)]
+    grades = rng.integers(1, 4, sum(map(len, positives))) if graded else None
+    tests = queries_of(*positives, grades=grades)
+    judged = judge(ranked, tests, np.arange(items), graded=graded)
+    qrels = [
+        ir_measures.Qrel(str(query), str(row), int(grade))
+        for query in range(queries)
+        for row, grade in zip(tests.rows[tests.positives(query)], tests.grades[tests.positives(query)], strict=True)
+    ]
     places = [(q, rank, item) for q, rows in enumerate(ranked) for rank, item in enumerate(rows)]
     run = [ir_measures.ScoredDoc(str(q), str(item), -rank) for q, rank, item in places]
-    theirs = {(m.measure, m.query_id): m.value for m in ir_measures.iter_calc([nDCG @ k, R @ k], qrels, run)}
-    for query in range(4):
-        assert ndcg(relevant, counts, k=k)[query] / 100 == pytest.approx(theirs[nDCG @ k, str(query)], abs=1e-9)
-        assert recall(relevant, counts, k=k)[query] / 100 == pytest.approx(theirs[R @ k, str(query)], abs=1e-9)
+    wanted = [nDCG @ k, R @ k, RR @ k]
+    theirs = {(m.measure, m.query_id): m.value for m in ir_measures.iter_calc(wanted, qrels, run)}
+    for query in range(queries):
+        for ours, measure in ((ndcg, nDCG @ k), (recall, R @ k), (reciprocal_rank, RR @ k)):
+            assert ours(judged, k=k)[query] / 100 == pytest.approx(theirs[measure, str(query)], abs=1e-9)
 
 
-def test_bm25_finds_words_and_folds_accents(tmp_path):
-    path = tmp_path / "items.csv"
-    path.write_text("id,title\na,tetera eléctrica roja\nb,電気ケトル 白\nc,garden hose\n", encoding="utf-8")
-    rows, scores = Bm25.of(Catalog(path)).rank(["electrica", "ケトル", "hose"], 3)
-    assert rows[:, 0].tolist() == [0, 1, 2]
-    assert (np.diff(scores, axis=1) <= 0).all()
+def test_items_that_share_a_sid_collapse_to_the_first():
+    """Rows 0 and 1 share a SID: it is one positive, it is found once, and what follows moves up."""
+    unit_of = np.array([0, 0, 1, 2])
+    tests = queries_of({0, 1, 3})
+    judged = judge(np.array([[2, 1, 0, 3]]), tests, unit_of)
+    assert judged.gains.tolist() == [[0, 1, 1, 0]]
+    assert (judged.ideal > 0).sum() == 2
+    assert recall(judged, k=2)[0] == 50.0
+    by_item = judge(np.array([[2, 1, 0, 3]]), tests, np.arange(4))
+    assert recall(by_item, k=2)[0] == pytest.approx(100 / 3)
+
+
+def test_of_items_that_share_a_sid_the_best_grade_counts():
+    judged = judge(np.array([[1, 2]]), queries_of({0, 1, 2}, grades=[3, 1, 2]), np.array([0, 0, 1]), graded=True)
+    assert judged.gains.tolist() == [[3, 2]]
+    assert judged.ideal.tolist() == [[3, 2]]
+
+
+def test_more_positives_than_ranks():
+    judged = judge(np.array([[0, 1, 2]]), queries_of(set(range(10))), np.arange(10))
+    assert recall(judged, k=3)[0] == 30.0  # of all ten, not of three
+    assert ndcg(judged, k=3)[0] == 100.0  # the ideal has only three ranks too
+
+
+def test_unfilled_ranks_score_nothing():
+    judged = judge(np.array([[5, -1, -1]]), queries_of({4, 5}), np.arange(10))
+    assert recall(judged, k=3)[0] == 50.0
+    assert ndcg(judged, k=3)[0] == pytest.approx(100 / (1 + 1 / np.log2(3)))
+    assert reciprocal_rank(Judged(np.zeros((1, 0)), np.ones((1, 1))), k=3)[0] == 0.0
+
+
+def test_relative_improvement_of_the_paper():
+    assert round(relative_improvement(9.28, 7.50), 2) == 23.73
+
+
+def test_groups_by_what_training_named():
+    tests = queries_of({0, 1}, {2, 3}, {4}, trained=[True, True, True, False, False])
+    assert tests.groups().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["NDCG", "NDCG@0", "P@5", "@5", "NDCG@ten"])
+def test_unknown_measures(text):
+    with pytest.raises(ConfigError, match="wanted Recall@k"):
+        Measure.parse(text)
+
+
+@pytest.mark.parametrize(("text", "said"), [("r@5", "Recall@5"), ("NDCG@100", "NDCG@100"), (" mrr@10", "MRR@10")])
+def test_measures_by_name(text, said):
+    assert str(Measure.parse(text)) == said

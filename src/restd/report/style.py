@@ -14,7 +14,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float | int, height: float | int) -> "Figure":
     """An empty figure; an error that names the extra where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure

@@ -97,7 +97,7 @@ def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
     """A random part of the queries, in their order; all of them where there are no more."""
     if count >= len(tests):
         return tests
-    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
     places = np.concatenate([np.arange(*tests.positives(number).indices(len(tests.rows))[:2]) for number in chosen])
     counts = np.diff(tests.first)[chosen]
     return TestSet(

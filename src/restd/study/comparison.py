@@ -241,6 +241,7 @@ def remember(comparison: Comparison) -> None:
     for name in _PLACES:
         place = getattr(comparison, name)
         said[name] = None if place is None else os.path.relpath(place.resolve(), near)
+    said["out"] = "."
     write_atomically(comparison.out / TOLD, [json.dumps(said, indent=2).encode() + b"\n"])
 
 

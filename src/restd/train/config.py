@@ -85,7 +85,7 @@ class DistillSettings:
         horizon: offsets that `restd` supervises; never more than there are levels.
         discount: ρ, weight of an offset relative to the one before.
         weight: λ_max; unset, the objective's own (0.1, and 0.02 for non-target alignment).
-        output_weight: λ_max on the retriever's own logits where an objective has both parts; unset, `weight`.
+        output_weight: λ_max of what supervises the retriever's own logits; unset, `weight`.
         cap: largest share of the SID loss, per micro-batch, or `none`; unset, the objective's own (5 %, or 1 %).
         warm_up: updates over which λ rises; below 1, a share of all updates; unset, 120 in a continuation and a tenth
             of the run in base training.

@@ -167,7 +167,7 @@ def make_objectives(
         distiller.teacher = teacher
         parts["trajectory"] = TrajectoryObjective(distiller)
     if recipe.output is not None:
-        own = config.distill.output_weight if recipe.heads else None
+        own = config.distill.output_weight
         weights = auxiliary if own is None else replace(auxiliary, weight=own)
         held = OutputDistiller(teacher, kind=recipe.output, config=weights)
         parts["output"] = OutputObjective(held, prefix="output_" if recipe.heads else "")

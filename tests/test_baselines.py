@@ -1,0 +1,70 @@
+"""Baselines keep the contract of rankers."""
+
+import numpy as np
+import pytest
+
+from restd.baselines import BASELINES, Bm25, Hybrid, Place, Popularity, baseline_named
+from restd.data import Catalog
+from restd.errors import ConfigError
+from restd.index import SidIndex
+from restd.search import Ranker
+from tests.training import make_index, write_world
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    data = write_world(folder / "data")
+    home = make_index(data, folder / "index")
+    return Place(home, data, SidIndex.load(home))
+
+
+def test_bm25_finds_words_and_folds_accents(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("id,title\na,tetera eléctrica roja\nb,電気ケトル 白\nc,garden hose\n", encoding="utf-8")
+    rows, scores = Bm25.of(Catalog(path)).rank(["electrica", "ケトル", "hose"], 3)
+    assert rows[:, 0].tolist() == [0, 1, 2]
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("name", list(BASELINES))
+def test_every_baseline_ranks_items_once_and_best_first(place, name):
+    ranker = baseline_named(name, place)
+    assert isinstance(ranker, Ranker)
+    rows, scores = ranker.rank(["red steel kettle", "oak desk"], 10)
+    assert rows.shape == (2, 10)
+    assert (np.diff(scores, axis=1) <= 1e-9).all()
+    for held in rows:
+        assert len(set(held.tolist())) == 10
+    ids = place.index.table.ids.to_pylist()
+    if name != "popularity":
+        assert "steel" in ids[rows[0, 0]]
+        assert "kettle" in ids[rows[0, 0]]
+
+
+def test_popularity_counts_training_pairs(place):
+    held = Popularity.of(place.data, place.index)
+    ids = place.index.table.ids.to_pylist()
+    assert held.counts.sum() == 30  # the positive training pairs, not the irrelevant ones
+    assert {ids[row].split("-")[0] for row in held.rank(["x"], 30)[0][0]} == {"red", "blue"}
+
+
+def test_hybrid_is_the_fusion_of_its_rankers(place):
+    parts = baseline_named("bm25", place), baseline_named("dense", place)
+    both = baseline_named("hybrid", place)
+    assert isinstance(both, Hybrid)
+    query = ["blue oak chair"]
+    first = [part.rank(query, 100)[0][0].tolist() for part in parts]
+    score = {row: sum(1 / (61 + held.index(row)) for held in first if row in held) for row in first[0] + first[1]}
+    wanted = sorted(score, key=lambda row: (-score[row], row))[:5]
+    assert both.rank(query, 5)[0][0].tolist() == wanted
+
+
+def test_an_unknown_baseline(place):
+    with pytest.raises(ConfigError, match="wanted one of bm25"):
+        baseline_named("elastic", place)
+
+
+def test_dense_without_embeddings(place, tmp_path):
+    with pytest.raises(ConfigError, match="embeddings"):
+        baseline_named("dense", Place(tmp_path, place.data, place.index))

@@ -1,0 +1,250 @@
+"""Analyses of a study: against brute force, and on what must hold whatever the models are."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from restd.distill.functions import correction_weight
+from restd.errors import DataError
+from restd.evaluate import TestSet
+from restd.index import SidIndex
+from restd.report import ANALYSES, draw, make_page, read_findings, save_figure, to_svg, write_report
+from restd.study import Finding, compare
+from restd.study.beams import Searcher, beam, cases, prefix_recall, some_queries
+from restd.study.disagreement import disagreement, measure_disagreement
+from restd.study.opened import Study
+from restd.study.overhead import overhead
+from restd.study.probes import probe_queries, probes
+from restd.study.sweeps import CORRECTION, SENSITIVITY, sweep, weights_around
+from restd.study.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, variation
+from restd.train import DistillSettings
+from tests.studies import comparison, write_place
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    place = write_place(tmp_path_factory.mktemp("place"))
+    compare(comparison(place, place / "study"))
+    return Study.open(place / "study")
+
+
+def quiet(sentence):
+    """Say nothing."""
+
+
+def test_divergence_splits_into_disagreement_and_the_distance_of_the_mean():
+    """E KL(Q_d ‖ P) = E KL(Q_d ‖ Q̄) + KL(Q̄ ‖ P), and J is at most ln 2."""
+    generator = torch.Generator().manual_seed(0)
+    teachers = torch.rand(5, 9, generator=generator, dtype=torch.float64).softmax(-1)
+    student = torch.rand(9, generator=generator, dtype=torch.float64).softmax(-1)
+    mean = teachers.mean(0)
+
+    def kl(one, other):
+        return (one * (one / other).log()).sum(-1)
+
+    whole = kl(teachers, student).mean()
+    assert float(whole) == pytest.approx(float(kl(teachers, mean).mean() + kl(mean, student)), abs=1e-9)
+    spread = torch.special.entr(mean).sum() - torch.special.entr(teachers).sum(-1).mean()
+    assert float(kl(teachers, mean).mean()) == pytest.approx(float(spread), abs=1e-9)
+    assert float(jensen_shannon(teachers[0], teachers[0])) == 0.0
+    pairs = jensen_shannon(torch.eye(3).double(), torch.eye(3).double().roll(1, 0))
+    assert pairs.tolist() == pytest.approx([np.log(2)] * 3)
+
+
+def test_conflicts_against_single_items(study):
+    found = conflicts(study.index, DistillSettings()).data["levels"]
+    held = Teachers.of(study.index, DistillSettings())
+    raw = held.raw(torch.arange(len(study.index)))
+    for level, entry in enumerate(found):
+        stored = torch.from_numpy(study.index.sids[:, level].astype(np.int64))
+        wrong = raw[:, level].argmax(-1) != stored
+        assert entry["conflict"] == pytest.approx(100 * float(wrong.float().mean()))
+        assert entry["edited"] == pytest.approx(100 * study.index.edited[:, level].mean())
+        if wrong.any():
+            own = raw[:, level].gather(1, stored[:, None])[:, 0]
+            weights = correction_weight(own[wrong], raw[:, level].amax(-1)[wrong])
+            assert entry["mean"] == pytest.approx(float(weights.mean()), abs=1e-6)
+    assert found[0]["edited"] == pytest.approx(found[0]["conflict"])  # the first residual is never affected
+
+
+def test_pairs_share_their_group_and_are_uniform():
+    group = np.array([0, 0, 0, 1, 1, 2])
+    one, other = _same_group_pairs(group, 8_000, seed=0)
+    assert (group[one] == group[other]).all()
+    assert (one != other).all()
+    assert (group[one] == 0).mean() == pytest.approx(3 / 4, abs=0.03)  # three pairs of four
+    with pytest.raises(DataError, match="nothing to compare"):
+        _same_group_pairs(np.arange(4), 10, seed=0)
+
+
+def test_variation_is_zero_where_teachers_are_the_code(study):
+    real = variation(study.index, DistillSettings(), pairs=500).data
+    assert 0.0 < real["mean"] < np.log(2)
+    sharp = variation(study.index, DistillSettings(temperature="fixed", tau=1e-6), pairs=500).data
+    assert sharp["mean"] < 0.1 * real["mean"]
+
+
+def test_disagreement_of_pairs_by_hand(study):
+    teachers = study.teachers()
+    rows = np.array([3, 9, 20])
+    tests = TestSet(
+        "test", "", ("q", "r"), ("q", "r"), np.array([0, 3, 4]), np.append(rows, 5), np.ones(4), np.ones(4) > 0
+    )
+    found = measure_disagreement(tests, teachers)
+    held = teachers.corrected(torch.from_numpy(rows))[:, 0]
+    wanted = np.mean([float(jensen_shannon(held[a], held[b])) for a, b in ((0, 1), (0, 2), (1, 2))])
+    assert found.queries.tolist() == [0]  # one positive cannot disagree
+    assert found.divergence[0] == pytest.approx(wanted)
+
+
+def test_strata_are_thirds(study):
+    found = disagreement(study)
+    sizes = [entry["queries"] for entry in found.data["strata"] if entry["against"] == "base"]
+    assert sum(sizes) == 15
+    assert max(sizes) - min(sizes) <= 1
+    means = [entry["divergence"] for entry in found.data["strata"] if entry["against"] == "base"]
+    assert means == sorted(means)
+    assert {entry["against"] for entry in found.data["regressions"]} == {"base", "rbd"}
+
+
+def test_probe_lots_are_disjoint(study):
+    fit, held_out = probe_queries([study.tests], seed=1)
+    assert not set(fit.texts) & set(held_out.texts)
+    assert len(fit.texts) + len(held_out.texts) == len(study.tests)
+    again, _ = probe_queries([study.tests], seed=1)
+    assert again.texts == fit.texts
+
+
+def test_probes_have_every_cell(study):
+    found = probes(study)
+    assert [(cell["state"], cell["target"]) for cell in found.data["future"]] == [
+        (1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3),
+    ]  # fmt: skip
+    for cell in (*found.data["future"], *found.data["current"]):
+        assert cell["low"] <= cell["reduction"] <= cell["high"]
+        assert cell["ours"] > 0
+    assert found.figures[0].data["values"][1][0] is None
+
+
+def test_the_same_model_has_nothing_to_gain_in_probes(study):
+    from restd.study.probes import _reduction, probe_model
+
+    fit, held_out = probe_queries([study.tests], seed=1)
+    model = study.model("base", 1)
+    one, two = (probe_model(model, study.index, study.teachers(), fit, held_out, offsets=2) for _ in range(2))
+    assert _reduction([one], [two], (0, 1))["reduction"] == 0.0
+
+
+def test_a_beam_as_wide_as_the_catalogue_loses_nothing(study):
+    searcher = Searcher.of(study.model("base", 1))
+    found, rows = prefix_recall(searcher, study.tests, study.index, width=60, advance=lambda count: None)
+    assert (found == 100.0).all()
+    assert (np.sort(rows, axis=1) == np.arange(60)).all()
+    narrow, _ = prefix_recall(searcher, study.tests, study.index, width=2, advance=lambda count: None)
+    assert (np.diff(narrow, axis=1) <= 0).all()  # what is lost does not come back
+    assert narrow[:, -1].mean() < 100.0
+
+
+def test_beam_analysis(study):
+    found = beam(study, queries=10)
+    assert found.data["queries"] == 10
+    scores = [entry["scores"] for entry in found.data["entries"] if "scores" in entry]
+    for held in scores:
+        assert held["exact"]["Recall@100"] == held["100"]["Recall@100"] == 100.0  # sixty items
+
+
+def test_some_queries_keep_their_positives(study):
+    part = some_queries(study.tests, 4, seed=2)
+    whole = {text: study.tests.rows[study.tests.positives(n)].tolist() for n, text in enumerate(study.tests.texts)}
+    assert len(part) == 4
+    for number, text in enumerate(part.texts):
+        assert part.rows[part.positives(number)].tolist() == whole[text]
+    assert some_queries(study.tests, 100) is study.tests
+
+
+def test_cases_show_both_models(study):
+    found = cases(study, count=3)
+    assert len(found.data["cases"]) == 3
+    for entry in found.data["cases"]:
+        assert set(entry["traces"]) == {"restd", "base"}
+        assert all(rank >= 1 for rank in entry["exact_rank"].values())
+        assert len(entry["traces"]["base"]["levels"]) == 3
+    with pytest.raises(DataError, match="no objective 'hard'"):
+        cases(study, theirs="hard")
+
+
+def test_sweeps_reuse_the_study_where_nothing_changed(study):
+    told = []
+    axes = {"lambda": weights_around(1.0)}
+    found = sweep(study, axes, name="sensitivity", title="x", seeds=(1,), tell=told.append)
+    started = [sentence for sentence in told if sentence.startswith("restd, lambda=")]
+    assert len(started) == 4  # λ = 1 is the study's own
+    entries = found.data["lambda"]
+    assert [entry["value"] for entry in entries] == ["0.25", "0.5", "1", "1.5", "2"]
+    assert entries[2]["NDCG@10"]["mean"] == pytest.approx(study.cell("restd", 1).mean("NDCG@10"))
+    assert len(CORRECTION["floor"].values) == len(SENSITIVITY["rho"].values) == 5
+    raw = sweep(study, CORRECTION, name="correction", title="x", seeds=(1,), tell=quiet)
+    assert [entry["value"] for entry in raw.data["floor"]] == ["raw teacher", "0", "0.05", "0.1", "0.2"]
+
+
+def test_overhead_times_three_arms(study):
+    found = overhead(study, updates=5, tell=quiet)
+    assert set(found.data) == {"base", "rbd", "restd"}
+    assert found.data["base"]["ratio"] == 1.0
+    assert found.data["restd"]["parameters"] > found.data["base"]["parameters"]
+
+
+def test_a_cell_that_is_missing_is_named(study):
+    with pytest.raises(DataError, match=r"no result of shuffled with seed 1 .* add it with restd compare"):
+        study.cell("shuffled", 1)
+
+
+def test_findings_survive_json_and_every_figure_is_drawn(study, tmp_path):
+    for made in (conflicts(study.index, DistillSettings()), probes(study), cases(study, count=2), disagreement(study)):
+        again = Finding.from_dict(json.loads(json.dumps(made.to_dict())))
+        assert again.tables == made.tables
+        for figure in again.figures:
+            assert draw(figure).axes
+            assert to_svg(figure) == to_svg(figure)
+            assert all(path.stat().st_size > 1_000 for path in save_figure(figure, tmp_path))
+
+
+def test_the_report_is_one_page_that_asks_nobody(study, command):
+    folder = study.comparison.out
+    assert command("analyze", "conflicts", "--study", folder)[0] == 0
+    assert command("analyze", "cases", "--study", folder, "--count", "2", "--json")[0] == 0
+    assert (folder / ANALYSES / "conflicts-conflicts.tex").is_file()
+    written = write_report(folder, folder / "report", title="A <title> & more")
+    page = written[0].read_text(encoding="utf-8")
+    assert "A &lt;title&gt; &amp; more" in page
+    for outside in ("http://", "https://", 'src="/', "<script", "@import"):
+        assert outside not in page
+    assert page.count("data:image/svg+xml;base64,") == 4
+    assert "Protocol card" in page
+    assert "Conflicts between teacher" in page
+    names = [finding.name for finding in read_findings(folder)]
+    assert names == ["comparison", "cases", "conflicts"]
+    text = written[1].read_text(encoding="utf-8")
+    for part in __import__("re").findall(r"\]\((parts/[^)]+)\)", text):
+        assert (folder / "report" / part).is_file()
+    assert make_page(read_findings(folder), json.loads((folder / "comparison.json").read_text("utf-8")), title="x")
+
+
+def test_what_analyses_refuse(study, tmp_path, command):
+    code, _, err = command("analyze", "nothing", "--study", study.comparison.out)
+    assert code == 2
+    assert "wanted one of probes" in err
+    code, _, err = command("analyze", "probes", "--study", tmp_path)
+    assert code == 2
+    assert "is no study" in err
+    code, _, err = command("report", tmp_path)
+    assert code == 2
+    assert "comparison.json" in err
+
+
+def test_the_study_knows_its_index(study):
+    assert isinstance(study.index, SidIndex)
+    assert len(study.tests) == 15
+    assert "start" in study.beside
