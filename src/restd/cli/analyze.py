@@ -109,5 +109,17 @@ def report(
     written = write_report(study, folder, title=title)
     if as_json:
         show_json({"page": str(written[0]), "files": [str(path) for path in written]})
-    else:
-        show(f"Report: {written[0]} ({len(written) - 1:,} other files beside it)")
+        return
+    show_summary(study)
+    show(f"Report: {written[0]} ({len(written) - 1:,} other files beside it)")
+
+
+def show_summary(study: Path) -> None:
+    """Print what a study gained, whatever it is: scores beside the baselines, and differences with their intervals."""
+    from restd.study import comparison_finding, read_comparison
+
+    finding = comparison_finding(read_comparison(study))
+    for table in finding.tables:
+        if table.name in ("overall", "gains"):
+            show_table(table.title, table.columns, table.rows)
+    show(finding.says)

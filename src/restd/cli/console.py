@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_out = Console(highlight=False)
+_WIDE = 140
+"""Columns of tables that go to a file or a pipe, where nothing wraps them."""
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 _err = Console(stderr=True, highlight=False)
 
 

@@ -24,7 +24,7 @@ def train(
         str | None, typer.Option(help="compact (frozen sentence encoder, small decoder), t5 (T5, mT5) or calir.")
     ] = None,
     objective: Annotated[
-        str | None, typer.Option(help="base, rbd, restd, or a control (restd train --help lists them).")
+        str | None, typer.Option(help="base, rbd, restd, restd-output, or a control; docs/training.md lists them.")
     ] = None,
     init: Annotated[
         Path | None, typer.Option(help="Go on from this run's model, as the paper's continuation does.")

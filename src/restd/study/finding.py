@@ -66,14 +66,14 @@ class Finding:
 
 
 def best_of_columns(values: Sequence[Sequence[float | None]]) -> tuple[tuple[int, int], ...]:
-    """Cells with the highest value of their column; column 0 of the values is column 1 of the table.
+    """Cells with the highest value of their column, ties included; column 0 of the values is column 1 of the table.
 
-    >>> best_of_columns([[1.0, 5.0], [2.0, 4.0]])
-    ((1, 1), (0, 2))
+    >>> best_of_columns([[1.0, 5.0], [2.0, 5.0]])
+    ((1, 1), (0, 2), (1, 2))
     """
     found = []
     for column in range(len(values[0]) if values else 0):
-        held = [(row[column], -number) for number, row in enumerate(values) if row[column] is not None]
-        if held:
-            found.append((-max(held)[1], column + 1))
+        held = [row[column] for row in values]
+        most = max((value for value in held if value is not None), default=None)
+        found += [(number, column + 1) for number, value in enumerate(held) if value is not None and value == most]
     return tuple(found)
