@@ -1,4 +1,4 @@
-"""Fill the tables and figures of docs/results.md from results/*.json: python docs/make_results.py
+"""Fill the tables and figures of docs/results.md from results/*.json; run it as python docs/make_results.py.
 
 A block starts with `<!-- table: FILE NAME -->`, `<!-- says: FILE -->` or `<!-- figure: FILE NAME -->` and ends with
 `<!-- end -->`; what stands between is made from results/FILE.json and nothing else. A test makes it again and compares.

@@ -28,10 +28,7 @@ class Place:
     def texts(self) -> list[str]:
         """Every item's text, row for row; empty for items that the catalogue does not have any more."""
         catalog = Catalog.read_as(self.data, self.index.origin.get("reading"))
-        found: dict[str, str] = {}
-        for batch in catalog.batches():
-            found.update(zip(batch.column("id").to_pylist(), catalog.texts(batch).to_pylist(), strict=True))
-        return [found.get(item, "") for item in self.index.table.ids.to_pylist()]
+        return catalog.texts_of(self.index.table.ids.to_pylist())
 
 
 def _bm25(place: Place) -> Ranker:

@@ -1,5 +1,6 @@
 """`restd evaluate`: what a model, a baseline or a ranking file is worth on judged queries."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from restd.errors import ConfigError
 if TYPE_CHECKING:
     from restd.evaluate import Evaluation, Measure, Ranking, TestSet
     from restd.index import SidIndex
+    from restd.search import Ranker
 
 Measures = Annotated[
     str, typer.Option(help="Metrics and cut-offs, separated by commas: Recall@10,NDCG@10,MRR@100 (the paper's).")
@@ -53,76 +55,73 @@ def evaluate(
         raise ConfigError(f"{missing} is wanted: nothing else says where the {missing[2:]} is.")
     asked = tuple(Measure.parse(part) for part in measures.split(",")) if measures else PAPER
     held = SidIndex.load(home)
-    tests = read_tests(source, held.table.ids, split=split)
-    for sentence in tests.sentences():
+    question = _Question(home, source, held, read_tests(source, held.table.ids, split=split), asked, graded)
+    for sentence in question.tests.sentences():
         note(sentence)
-    options = {"width": width, "score_norm": score_norm, "category_width": category_width}
-    tell(f"{len(tests):,} {split} queries, {len(held):,} items")
+    tell(f"{len(question.tests):,} {split} queries, {len(held):,} items")
     if model is not None:
-        found, ranking = _judge_model(model, home, source, tests, held, asked, graded, options)
+        options = {"width": width, "score_norm": score_norm, "category_width": category_width}
+        found, ranking = _judge_model(model, question, options)
     elif baseline is not None:
-        found, ranking = _judge_baseline(baseline, home, source, tests, held, asked, graded)
+        found, ranking = _judge_baseline(baseline, question)
     else:
         assert run is not None
-        found, ranking = _judge_run(run, tests, held, asked, graded)
+        found, ranking = _judge_run(run, question)
     if out is not None:
-        _keep(out, found, ranking, tests, held)
+        _keep(out, found, ranking, question)
     said = {"name": found.name, **found.summary(), "card": found.card.to_dict()}
     if against is not None:
         said["against"] = _held_against(found, against)
     show_json(said) if as_json else _show(found, said, out)
 
 
-def _judge_model(
-    model: Path,
-    home: Path,
-    source: Path,
-    tests: "TestSet",
-    held: "SidIndex",
-    asked: "tuple[Measure, ...]",
-    graded: bool,
-    options: dict[str, Any],
-) -> "tuple[Evaluation, Ranking]":
-    from restd.evaluate import evaluate as judged
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """What is asked, of which items, and how answers are judged."""
+
+    home: Path
+    source: Path
+    index: "SidIndex"
+    tests: "TestSet"
+    measures: "tuple[Measure, ...]"
+    graded: bool
+
+    def put(self, ranker: "Ranker", name: str, decoding: dict[str, Any]) -> "tuple[Evaluation, Ranking]":
+        """Let a ranker answer."""
+        from restd.evaluate import evaluate as judged
+
+        rules = {"measures": self.measures, "graded": self.graded, "decoding": decoding}
+        return judged(ranker, self.tests, self.index, name=name, **rules)
+
+
+def _judge_model(model: Path, asked: _Question, options: dict[str, Any]) -> "tuple[Evaluation, Ranking]":
     from restd.search import Retriever
     from restd.study.comparison import Decoding, Searched
 
     decoding = Decoding(**options)
-    ranker = Searched(Retriever.load(model, home, source), decoding)
-    return judged(ranker, tests, held, name=model.name, measures=asked, graded=graded, decoding=decoding.card())
+    ranker = Searched(Retriever.load(model, asked.home, asked.source), decoding)
+    return asked.put(ranker, model.resolve().name, decoding.card())
 
 
-def _judge_baseline(
-    name: str,
-    home: Path,
-    source: Path,
-    tests: "TestSet",
-    held: "SidIndex",
-    asked: "tuple[Measure, ...]",
-    graded: bool,
-) -> "tuple[Evaluation, Ranking]":
+def _judge_baseline(name: str, asked: _Question) -> "tuple[Evaluation, Ranking]":
     from restd.baselines import DECODING, Place, baseline_named
-    from restd.evaluate import evaluate as judged
 
-    ranker = baseline_named(name, Place(home, source, held))
-    return judged(ranker, tests, held, name=name, measures=asked, graded=graded, decoding=DECODING[name])
+    return asked.put(baseline_named(name, Place(asked.home, asked.source, asked.index)), name, DECODING[name])
 
 
-def _judge_run(
-    path: Path, tests: "TestSet", held: "SidIndex", asked: "tuple[Measure, ...]", graded: bool
-) -> "tuple[Evaluation, Ranking]":
+def _judge_run(path: Path, asked: _Question) -> "tuple[Evaluation, Ranking]":
     from restd.data.trec import read_run
     from restd.evaluate import judge_ranking, read_ranking
 
-    ranking, said = read_ranking(read_run(path), tests, held, path=str(path))
+    ranking, said = read_ranking(read_run(path), asked.tests, asked.index, path=str(path))
     for sentence in said:
         note(sentence)
     decoding = {"ranker": path.name, "search": "unknown: read from a TREC run"}
-    found = judge_ranking(ranking, tests, held, name=path.stem, measures=asked, graded=graded, decoding=decoding)
-    return found, ranking
+    rules = {"measures": asked.measures, "graded": asked.graded, "decoding": decoding}
+    return judge_ranking(ranking, asked.tests, asked.index, name=path.stem, **rules), ranking
 
 
-def _keep(out: Path, found: "Evaluation", ranking: "Ranking", tests: "TestSet", held: "SidIndex") -> None:
+def _keep(out: Path, found: "Evaluation", ranking: "Ranking", asked: _Question) -> None:
     """The result as an artefact, and beside it the two files every other tool reads."""
     import pyarrow as pa
 
@@ -130,11 +129,12 @@ def _keep(out: Path, found: "Evaluation", ranking: "Ranking", tests: "TestSet", 
     from restd.evaluate import ranking_table
 
     found.save(out / "evaluation")
-    write_run(ranking_table(ranking, tests, held.table.ids), out / "run.trec", tag="restd")
+    tests, ids = asked.tests, asked.index.table.ids
+    write_run(ranking_table(ranking, tests, ids), out / "run.trec", tag="restd")
     query = [
         name for number, name in enumerate(tests.ids) for _ in range(*tests.positives(number).indices(1 << 62)[:2])
     ]
-    qrels = {"query_id": query, "item": held.table.ids.take(pa.array(tests.rows)), "grade": tests.grades}
+    qrels = {"query_id": query, "item": ids.take(pa.array(tests.rows)), "grade": tests.grades}
     write_qrels(pa.table(qrels), out / "qrels.trec")
 
 

@@ -1,6 +1,6 @@
 """The catalogue: items with an id, a title, any text, and perhaps a category path."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -76,6 +76,13 @@ class Catalog:
         led = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
         pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, led, strict=True)]
         return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), len(_FIELD_SEPARATOR))
+
+    def texts_of(self, ids: Iterable[str]) -> list[str]:
+        """Return the text of each id, in the order given; empty for ids that the table does not have."""
+        found: dict[str, str] = {}
+        for batch in self.batches():
+            found.update(zip(batch.column("id").to_pylist(), self.texts(batch).to_pylist(), strict=True))
+        return [found.get(item, "") for item in ids]
 
     def ids(self) -> pa.StringArray:
         """Return every id in file order; a duplicate or an empty one is an error that names its row."""

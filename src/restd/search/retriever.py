@@ -364,13 +364,10 @@ class Retriever:
         shelf = self._shelf
         if shelf.items.catalog is None:
             raise ConfigError("The retriever was made without a catalogue, so it knows no texts.")
-        catalog = shelf.items.catalog
-        found: dict[str, str] = {}
-        for batch in catalog.batches():
-            found.update(zip(batch.column("id").to_pylist(), catalog.texts(batch).to_pylist(), strict=True))
-        for item in [] if shelf.items.added is None else shelf.items.added.to_pylist():
-            found[str(item["id"])] = text_of(item)
-        return [found.get(item, "") for item in shelf.items.ids.to_pylist()]
+        ids = shelf.items.ids.to_pylist()
+        added = [] if shelf.items.added is None else shelf.items.added.to_pylist()
+        fresh = {str(item["id"]): text_of(item) for item in added}
+        return [fresh.get(item, text) for item, text in zip(ids, shelf.items.catalog.texts_of(ids), strict=True)]
 
     def save(self, folder: Path) -> None:
         """Write model, index and items as they are now to one folder, from which `load` needs nothing else."""
