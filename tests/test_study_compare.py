@@ -172,3 +172,37 @@ def test_a_folder_that_is_no_study(tmp_path):
         recall_study(tmp_path)
     with pytest.raises(DataError, match=r"comparison\.json"):
         read_comparison(tmp_path)
+
+
+def test_categories_of_the_checkpoint_for_all(tmp_path):
+    """With the checkpoint's router, a model searches the categories the checkpoint chose, whatever its own say."""
+    from dataclasses import replace
+
+    from restd.index import SidIndex
+    from restd.models import CachedRoutes, open_model
+    from restd.search import Retriever
+    from restd.study import Decoding
+    from tests.training import job, make_index, run, write_world
+
+    data = write_world(tmp_path / "data")
+    index = make_index(data, tmp_path / "index")
+    base = run(index, data, tmp_path / "base", backbone="calir", updates=15).folder.parent
+    made = job(index, data, tmp_path / "x", backbone="calir", init=base, updates=8)
+    held = comparison(tmp_path, tmp_path / "study", objectives=("base", "restd"), seeds=(1,))
+    routed = Decoding(category_width=1, router="start")
+    held = replace(held, model=made.model, config=made.config, init=base, decoding=routed)
+    found = compare(held)
+    assert found["card"]["decoding"]["router"] == "start"
+    start, _ = open_model(base)
+    texts = ["steel kettle", "oak desk"]
+    routes = CachedRoutes.of(start.eval(), texts, width=1)
+    chosen = [set(start.table.members(np.array(route)).nonzero()[0]) for route in routes.route(texts)]
+    rows, _ = Retriever.load(tmp_path / "study" / "runs" / "restd-1").rank(texts, 3, category_width=1, routes=routes)
+    for inside, ranked in zip(chosen, rows.tolist(), strict=True):
+        assert set(ranked) <= inside
+    assert len(SidIndex.load(index)) == 60
+    with pytest.raises(ConfigError, match="give --init"):
+        replace(held, init=None)
+    plain = replace(comparison(write_place(tmp_path / "plain"), tmp_path / "other", seeds=(1,)), decoding=routed)
+    with pytest.raises(ConfigError, match="knows no categories"):
+        compare(plain)

@@ -29,6 +29,9 @@ def compare(
     graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
     width: Annotated[int, typer.Option(help="Prefixes the beam keeps at every level.")] = 100,
     category_width: Annotated[int, typer.Option(help="Categories a CaLIR model searches; 0 for all.")] = 3,
+    router: Annotated[
+        str, typer.Option(help="Who chooses a CaLIR model's categories: own, or start (the checkpoint of --init).")
+    ] = "own",
     backbone: Annotated[str | None, typer.Option(help="compact, t5 or calir, where there is no --init.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or your own .toml file.")] = None,
     settings: Annotated[
@@ -39,12 +42,14 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Train objectives over paired seeds, judge them all, and print the paper's tables with their significance."""
+    from restd.config import read_section
     from restd.evaluate import PAPER, Measure
     from restd.study import Comparison, Decoding, comparison_finding, objectives_named
     from restd.study import compare as compared
 
     given: dict[str, Any] = {"epochs": epochs, "updates": updates}
     model, config = configure(recipe, settings or [], backbone=backbone, continued_from=init, given=given)
+    decoding = {"width": width, "category_width": category_width, "router": router}
     asked = tuple(Measure.parse(part) for part in measures.split(",")) if measures else PAPER
     held = compared(
         Comparison(
@@ -59,7 +64,7 @@ def compare(
             split=split,
             measures=asked,
             graded=graded,
-            decoding=Decoding(width=width, category_width=category_width),
+            decoding=read_section(Decoding, decoding, section="decoding"),
             baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
         ),
         tell=tell,

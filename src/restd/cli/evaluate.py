@@ -44,7 +44,7 @@ def evaluate(
     """Judge a ranker on a data set's queries: Recall, NDCG and MRR by Semantic ID (the paper's way) and by item."""
     from restd.evaluate import PAPER, Measure, read_tests
     from restd.index import SidIndex
-    from restd.search.retriever import places
+    from restd.search.places import places
 
     if sum(given is not None for given in (model, baseline, run)) != 1:
         raise ConfigError("Exactly one of --model, --baseline and --run is wanted.")

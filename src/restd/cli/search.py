@@ -109,7 +109,7 @@ def _companions(retriever: "Retriever", model: Path, index: Path | None) -> "tup
     """Lexical and dense rankers over the same items, row for row."""
     from restd.baselines import Bm25, Dense
     from restd.encode import Embeddings
-    from restd.search.retriever import places
+    from restd.search.places import places
 
     tell("Preparing lexical and dense search")
     lexical = Bm25.of_texts(retriever.texts())

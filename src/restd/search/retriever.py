@@ -1,6 +1,5 @@
 """`Retriever`: a trained model, an index and a catalogue, answering queries."""
 
-import json
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 
 from restd._arrow import pc
 from restd.artifacts import create
@@ -21,7 +20,7 @@ from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError, DataError
 from restd.index import SidIndex, Trie
-from restd.models import AnyBackbone, CalirBackbone, Memory, open_model, refuse_other_layout
+from restd.models import AnyBackbone, CachedRoutes, CalirBackbone, Memory, open_model, refuse_other_layout
 from restd.models.decoding import Stepper
 from restd.models.store import find_encoder
 from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of
@@ -30,6 +29,7 @@ from restd.search.explain import Explanation, rank_of_all, trace, width_needed
 from restd.search.fusion import Ranker, fuse
 from restd.search.heads import HeadUse, KeptHeads, head_search
 from restd.search.items import Condition, Items
+from restd.search.places import places
 
 _BATCH = 32
 _WIDTH = 100
@@ -177,7 +177,7 @@ class Retriever:
             options: `width` of the beam (100, and never below k unless `widen` is False); `score_norm`, one of
                 full_vocab, level_codes and trie_children; `where`, conditions such as "category=Home" or "price<=50";
                 `allow` and `deny`, item ids; `category_width`, categories a CaLIR model searches (3; 0 for the whole
-                catalogue); `heads`, a `HeadUse` where they were kept.
+                catalogue); `routes`, categories that another model chose; `heads`, a `HeadUse` where they were kept.
         """
         return self._generative(self._shelf, queries, k, **options)
 
@@ -194,6 +194,7 @@ class Retriever:
         allow: Sequence[str] | None = None,
         deny: Sequence[str] = (),
         category_width: int = 3,
+        routes: CachedRoutes | None = None,
         heads: HeadUse | None = None,
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         kept = self._kept(shelf, where, allow, deny)
@@ -203,7 +204,10 @@ class Retriever:
         found = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float64)
         for start in range(0, len(texts), _BATCH):
             memory = self._memory(texts[start : start + _BATCH])
-            for rows, trie in self._tries(shelf, memory, kept, category_width, least=k):
+            routed = self._routed(memory, category_width)
+            if routes is not None:
+                routed = torch.from_numpy(routes.route(queries[start : start + _BATCH]))
+            for rows, trie in self._tries(shelf, memory, kept, routed, least=k):
                 part = memory.take(torch.tensor(rows))
                 normalized = score_norm == "trie_children"
                 if heads is not None:
@@ -241,17 +245,20 @@ class Retriever:
         return self.backbone.encode(prepared.batch(np.arange(len(texts))).to(device))
 
     @torch.inference_mode()
+    def _routed(self, memory: Memory, width: int) -> Int64[torch.Tensor, "query width"] | None:
+        """Categories that the model itself would search; None for all."""
+        return self.backbone.route(memory, width=width) if width else None
+
     def _tries(
         self,
         shelf: _Shelf,
         memory: Memory,
         kept: Bool[np.ndarray, "item"] | None,
-        category_width: int,
+        routed: Int64[torch.Tensor, "query width"] | None,
         *,
         least: int,
     ) -> list[tuple[list[int], Trie]]:
         """Queries that search the same part of the catalogue, with its trie: all, or their likeliest categories."""
-        routed = self.backbone.route(memory, width=category_width) if category_width else None
         if routed is None or not isinstance(self.backbone, CalirBackbone):
             return [(list(range(len(memory.mask))), shelf.trie(kept))]
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -326,7 +333,7 @@ class Retriever:
         row = int(shelf.items.rows([item], what="explain")[0])
         memory = self._memory(cleaned([query], 1))
         kept = self._kept(shelf, where, allow, deny)
-        ((_, trie),) = self._tries(shelf, memory, kept, category_width, least=1)
+        ((_, trie),) = self._tries(shelf, memory, kept, self._routed(memory, category_width), least=1)
         sid = torch.from_numpy(shelf.index.sids[row].astype(np.int64))
         same = {"trie_normalized": norm == "trie_children"}
         stepper = self._stepper(norm)
@@ -382,15 +389,3 @@ class Retriever:
         said = {"source": "retriever"}
         with create(folder / "items", kind=dataset.KIND, schema=dataset.SCHEMA, settings=said) as writer:
             writer.table("items", table.to_batches(), schema=table.schema)
-
-
-def places(model: Path) -> dict[str, Path]:
-    """Where a folder's index and items are: inside what `save` wrote, or where the training run found them."""
-    if (model / "index").is_dir() and (model / "items").is_dir():
-        return {"index": model / "index", "catalog": model / "items"}
-    for run in (model / "run.json", model.parent / "run.json"):
-        if run.is_file():
-            told = json.loads(run.read_text(encoding="utf-8")).get("places", {})
-            held = {name: (run.parent / place).resolve() for name, place in told.items()}
-            return {name: place for name, place in held.items() if place.exists()}
-    return {}

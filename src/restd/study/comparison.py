@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -18,7 +18,7 @@ from restd.data.trec import write_atomically
 from restd.errors import ConfigError, DataError
 from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, read_tests
 from restd.index import SidIndex
-from restd.models import ModelConfig
+from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model
 from restd.models.store import model_folder
 from restd.search import Retriever
 from restd.train import Job, RunConfig, train_retriever
@@ -53,15 +53,18 @@ class Decoding:
         width: prefixes the beam keeps at every level.
         score_norm: over what probabilities sum to one.
         category_width: categories a CaLIR model searches; 0 for the whole catalogue.
+        router: who chooses them: each model its `own`, or the checkpoint all went on from (`start`), so that
+            objectives are compared inside the same categories.
     """
 
     width: int = 100
     score_norm: str = "full_vocab"
     category_width: int = 3
+    router: Literal["own", "start"] = "own"
 
     def card(self) -> dict[str, Any]:
         """For the protocol card."""
-        return {"ranker": "restd", "search": "beam over the trie", "width": self.width, "score_norm": self.score_norm}
+        return {"ranker": "restd", "search": "beam over the trie", **plain(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class Comparison:
             raise ConfigError("A comparison needs the objective 'base', which the others are held against.")
         for name in self.objectives:
             recipe_named(name)
+        if self.decoding.router == "start" and self.init is None:
+            raise ConfigError("Categories of the checkpoint were asked for, and there is none; give --init.")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, and none twice.")
 
@@ -202,7 +207,7 @@ def judge_model(
         return Evaluation.load(folder)
     retriever = Retriever.load(model, comparison.index, comparison.data)
     found, _ = evaluate(
-        Searched(retriever, comparison.decoding),
+        Searched(retriever, comparison.decoding, _routes(comparison, tests)),
         tests,
         index,
         name=name,
@@ -215,12 +220,24 @@ def judge_model(
     return found
 
 
+def _routes(comparison: Comparison, tests: TestSet) -> CachedRoutes | None:
+    """Categories of the checkpoint all cells went on from, where these were asked for."""
+    decoding = comparison.decoding
+    if decoding.router == "own" or not decoding.category_width or comparison.init is None:
+        return None
+    start, _ = open_model(comparison.init)
+    if not isinstance(start, CalirBackbone):
+        raise ConfigError(f"{comparison.init} knows no categories, so it cannot route queries; leave --router own.")
+    return CachedRoutes.of(start.eval(), tests.texts, width=decoding.category_width)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Searched:
     """A retriever with its options fixed, as a ranker; the beam stays as wide as it was asked to be."""
 
     retriever: Retriever
     decoding: Decoding
+    routes: CachedRoutes | None = None
 
     def rank(self, queries: Any, k: int) -> Any:
         """Rows and scores."""
@@ -231,6 +248,7 @@ class Searched:
             widen=False,
             score_norm=self.decoding.score_norm,
             category_width=self.decoding.category_width,
+            routes=self.routes,
         )
 
 
