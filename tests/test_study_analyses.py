@@ -1,13 +1,15 @@
 """Analyses of a study: against brute force, and on what must hold whatever the models are."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from restd.distill.functions import correction_weight
-from restd.errors import DataError
+from restd.errors import ConfigError, DataError
 from restd.evaluate import TestSet
 from restd.index import SidIndex
 from restd.report import ANALYSES, draw, make_page, read_findings, save_figure, to_svg, write_report
@@ -17,7 +19,7 @@ from restd.study.disagreement import disagreement, measure_disagreement
 from restd.study.opened import Study
 from restd.study.overhead import overhead
 from restd.study.probes import probe_queries, probes
-from restd.study.sweeps import CORRECTION, SENSITIVITY, sweep, weights_around
+from restd.study.sweeps import CORRECTION, SENSITIVITY, _changed, sweep, weights_around
 from restd.study.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, variation
 from restd.train import DistillSettings
 from tests.studies import comparison, write_place
@@ -89,14 +91,19 @@ def test_variation_is_zero_where_teachers_are_the_code(study):
 def test_disagreement_of_pairs_by_hand(study):
     teachers = study.teachers()
     rows = np.array([3, 9, 20])
-    tests = TestSet(
-        "test", "", ("q", "r"), ("q", "r"), np.array([0, 3, 4]), np.append(rows, 5), np.ones(4), np.ones(4) > 0
-    )
+    names = tuple("abcdefg")
+    first = np.array([0, 3, 6, 9, 12, 15, 18, 19])
+    many = np.append(np.tile(rows, 6), 5)
+    tests = TestSet("test", "", names, names, first, many, np.ones(19), np.ones(19) > 0)
     found = measure_disagreement(tests, teachers)
     held = teachers.corrected(torch.from_numpy(rows))[:, 0]
     wanted = np.mean([float(jensen_shannon(held[a], held[b])) for a, b in ((0, 1), (0, 2), (1, 2))])
-    assert found.queries.tolist() == [0]  # one positive cannot disagree
-    assert found.divergence[0] == pytest.approx(wanted)
+    assert found.queries.tolist() == [0, 1, 2, 3, 4, 5]  # one positive cannot disagree
+    assert found.divergence == pytest.approx([wanted] * 6)
+    with pytest.raises(DataError, match="wanted at least 6"):
+        measure_disagreement(some_queries(tests, 3), teachers)
+    with pytest.raises(DataError, match="nothing to hold base against"):
+        disagreement(Study(replace(study.comparison, objectives=("base",))), ours="base")
 
 
 def test_strata_are_thirds(study):
@@ -162,6 +169,8 @@ def test_some_queries_keep_their_positives(study):
     for number, text in enumerate(part.texts):
         assert part.rows[part.positives(number)].tolist() == whole[text]
     assert some_queries(study.tests, 100) is study.tests
+    with pytest.raises(ConfigError, match="at least 1"):
+        some_queries(study.tests, 0)
 
 
 def test_cases_show_both_models(study):
@@ -173,6 +182,10 @@ def test_cases_show_both_models(study):
         assert len(entry["traces"]["base"]["levels"]) == 3
     with pytest.raises(DataError, match="no objective 'hard'"):
         cases(study, theirs="hard")
+    with pytest.raises(DataError, match="no objective 'hard'"):
+        beam(study, objectives=("hard",))
+    with pytest.raises(ConfigError, match="both are 'base'"):
+        cases(study, ours="base", theirs="base")
 
 
 def test_sweeps_reuse_the_study_where_nothing_changed(study):
@@ -185,6 +198,11 @@ def test_sweeps_reuse_the_study_where_nothing_changed(study):
     assert [entry["value"] for entry in entries] == ["0.25", "0.5", "1", "1.5", "2"]
     assert entries[2]["NDCG@10"]["mean"] == pytest.approx(study.cell("restd", 1).mean("NDCG@10"))
     assert len(CORRECTION["floor"].values) == len(SENSITIVITY["rho"].values) == 5
+    doubled = replace(study.comparison.config.distill, factor=2.0)
+    assert _changed(doubled, {"factor": 1.5}).factor == 3.0  # of the study's own
+    assert _changed(DistillSettings(), {"weight": 0.1}) == DistillSettings()  # the paper's λ, said or not
+    with pytest.raises(DataError, match="no result of base with seed 7"):
+        sweep(study, axes, name="x", title="x", seeds=(7,), tell=quiet)
     raw = sweep(study, CORRECTION, name="correction", title="x", seeds=(1,), tell=quiet)
     assert [entry["value"] for entry in raw.data["floor"]] == ["raw teacher", "0", "0.05", "0.1", "0.2"]
 
@@ -227,8 +245,13 @@ def test_the_report_is_one_page_that_asks_nobody(study, command):
     names = [finding.name for finding in read_findings(folder)]
     assert names == ["comparison", "cases", "conflicts"]
     text = written[1].read_text(encoding="utf-8")
-    for part in __import__("re").findall(r"\]\((parts/[^)]+)\)", text):
+    for part in re.findall(r"\]\((parts/[^)]+)\)", text):
         assert (folder / "report" / part).is_file()
+    path = folder / ANALYSES / "cases.json"
+    changed = {**json.loads(path.read_text("utf-8")), "of": "another comparison"}
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    _, _, err = command("report", folder)
+    assert "cases was made of another comparison and is left out" in err
     assert make_page(read_findings(folder), json.loads((folder / "comparison.json").read_text("utf-8")), title="x")
 
 

@@ -88,7 +88,8 @@ def test_finished_cells_are_not_trained_again(held, place, monkeypatch):
     made = comparison(place, place / "study", objectives=("base", "restd"))
     again = compare(made, tell=told.append)
     assert again["conditions"]["restd"] | {"against_base": None} == held["conditions"]["restd"] | {"against_base": None}
-    assert sum("nothing has changed" in sentence for sentence in told) == 4
+    assert sum("nothing has changed" in sentence for sentence in told) == 8  # what the folder has is part of the study
+    assert list(again["conditions"]) == list(held["conditions"])
 
 
 def test_other_settings_in_the_same_folder_are_refused(held, place):
@@ -96,8 +97,10 @@ def test_other_settings_in_the_same_folder_are_refused(held, place):
 
     made = comparison(place, place / "study", objectives=("base", "restd"))
     config = replace(made.config, train=replace(made.config.train, lr=0.5))
-    with pytest.raises(ArtifactError, match="other settings"):
-        compare(replace(made, config=config))
+    before = (place / "study" / "study.json").read_bytes()
+    with pytest.raises(ArtifactError, match=r"other settings \(config\)"):
+        compare(replace(made, config=config, seeds=(77,)))
+    assert (place / "study" / "study.json").read_bytes() == before
 
 
 def test_a_study_is_remembered(held, place):
@@ -160,6 +163,8 @@ def test_objectives_by_list_and_name():
         ({"objectives": ("base", "nothing")}, "'nothing' is unknown"),
         ({"seeds": ()}, "at least one"),
         ({"seeds": (1, 1)}, "none twice"),
+        ({"seeds": (-1,)}, "none below 0"),
+        ({"baselines": ("elastic",)}, "wanted one of bm25"),
     ],
 )
 def test_what_cannot_be_compared(place, tmp_path, changed, said):
@@ -174,11 +179,11 @@ def test_a_folder_that_is_no_study(tmp_path):
         read_comparison(tmp_path)
 
 
-def test_categories_of_the_checkpoint_for_all(tmp_path):
+def test_categories_of_the_checkpoint_for_all(tmp_path, monkeypatch):
     """With the checkpoint's router, a model searches the categories the checkpoint chose, whatever its own say."""
     from dataclasses import replace
 
-    from restd.index import SidIndex
+    from restd.evaluate import Measure
     from restd.models import CachedRoutes, open_model
     from restd.search import Retriever
     from restd.study import Decoding
@@ -191,8 +196,21 @@ def test_categories_of_the_checkpoint_for_all(tmp_path):
     held = comparison(tmp_path, tmp_path / "study", objectives=("base", "restd"), seeds=(1,))
     routed = Decoding(category_width=1, router="start")
     held = replace(held, model=made.model, config=made.config, init=base, decoding=routed)
+    held = replace(held, measures=(Measure("Recall", 3), Measure("NDCG", 3)))
     found = compare(held)
     assert found["card"]["decoding"]["router"] == "start"
+    used = []
+    original = Retriever.rank
+
+    def watched(self, queries, k, **options):
+        used.append(options["routes"])
+        return original(self, queries, k, **options)
+
+    monkeypatch.setattr(Retriever, "rank", watched)
+    compare(replace(held, decoding=Decoding(category_width=1), out=tmp_path / "own"))
+    assert used == [None] * len(used)
+    compare(replace(held, out=tmp_path / "again"))
+    assert used[-1] is not None
     start, _ = open_model(base)
     texts = ["steel kettle", "oak desk"]
     routes = CachedRoutes.of(start.eval(), texts, width=1)
@@ -200,7 +218,6 @@ def test_categories_of_the_checkpoint_for_all(tmp_path):
     rows, _ = Retriever.load(tmp_path / "study" / "runs" / "restd-1").rank(texts, 3, category_width=1, routes=routes)
     for inside, ranked in zip(chosen, rows.tolist(), strict=True):
         assert set(ranked) <= inside
-    assert len(SidIndex.load(index)) == 60
     with pytest.raises(ConfigError, match="give --init"):
         replace(held, init=None)
     plain = replace(comparison(write_place(tmp_path / "plain"), tmp_path / "other", seeds=(1,)), decoding=routed)

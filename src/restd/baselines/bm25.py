@@ -39,7 +39,7 @@ class Bm25:
     def rank(
         self, queries: Sequence[str], k: int
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """Rows of the best items and their scores, best first. A query of unknown words scores every item zero."""
+        """Rows of the best items and their scores, best first; -1 where fewer items share a word with the query."""
         tokens = [words(query) for query in queries]
         found, scores = self.retriever.retrieve(tokens, k=min(k, self.items), show_progress=False)
-        return found, scores
+        return np.where(scores > 0, found, -1).astype(np.int64), np.where(scores > 0, scores, -np.inf)

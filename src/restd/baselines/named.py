@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from restd.artifacts import read_manifest
+from restd.artifacts.manifest import MANIFEST
 from restd.baselines.bm25 import Bm25
 from restd.baselines.dense import Dense
 from restd.baselines.hybrid import Hybrid
@@ -13,6 +15,7 @@ from restd.data import Catalog
 from restd.encode import Embeddings
 from restd.errors import ConfigError
 from restd.index import SidIndex
+from restd.index.sid_index import FOLDER
 from restd.search.fusion import Ranker
 
 
@@ -43,10 +46,11 @@ def _dense(place: Place) -> Ranker:
             "name the folder restd index made."
         )
     held = Embeddings.open(folder)
-    if held.items != len(place.index):
+    home = place.home if (place.home / MANIFEST).is_file() else place.home / FOLDER
+    if held.items != len(place.index) or "index" in read_manifest(home).parents:
         raise ConfigError(
-            f"{folder} holds {held.items:,} embeddings and the index {len(place.index):,} items; make the index again "
-            "to search it densely."
+            f"Items came or went since {folder} was made, so its rows are not the index's; make the index again to "
+            "search it densely."
         )
     return Dense.of(held)
 
@@ -66,8 +70,13 @@ DECODING: dict[str, dict[str, Any]] = {
 }
 
 
-def baseline_named(name: str, place: Place) -> Ranker:
-    """Make a baseline; an unknown name is an error that lists them."""
+def refuse_unknown(name: str) -> None:
+    """An unknown name is an error that lists the known ones."""
     if name not in BASELINES:
         raise ConfigError(f"Baseline {name!r} is unknown; wanted one of {', '.join(BASELINES)}.")
+
+
+def baseline_named(name: str, place: Place) -> Ranker:
+    """Make a baseline."""
+    refuse_unknown(name)
     return BASELINES[name](place)

@@ -1,13 +1,14 @@
 """`restd analyze` and `restd report`: what a study says beside its scores."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from restd.cli.console import note, show, show_json, show_table, tell
-from restd.errors import ConfigError
+from restd.errors import ConfigError, RestdError
 
 if TYPE_CHECKING:
     from restd.study import Finding
@@ -38,6 +39,7 @@ def analyze(
 ) -> None:
     """Analyse a finished comparison; JSON, tables and figures go to STUDY/analyses, and into the next report."""
     from restd.report import ANALYSES, write_finding
+    from restd.study import comparison_identity, read_comparison
     from restd.study.opened import Study
 
     held = Study.open(study)
@@ -45,10 +47,17 @@ def analyze(
     if name not in (*makers, "all"):
         raise ConfigError(f"Analysis {name!r} is unknown; wanted one of {', '.join(makers)}, or all.")
     chosen = [name] if name != "all" else [held for held in makers if held not in ("correction", "sensitivity")]
+    identity = comparison_identity(read_comparison(study))
     found = []
     for entry in chosen:
         tell(f"{entry}: {NAMES[entry]}")
-        finding = makers[entry]()
+        try:
+            finding = replace(makers[entry](), of=identity)
+        except RestdError as error:
+            if name != "all":
+                raise
+            note(f"{entry} was left out: {error}")
+            continue
         write_finding(finding, study / ANALYSES)
         found.append(finding)
         if not as_json:
@@ -103,10 +112,12 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list of files as JSON.")] = False,
 ) -> None:
     """Make one self-contained HTML page of a study; Markdown, and every table and figure as files beside it."""
-    from restd.report import write_report
+    from restd.report import stale_analyses, write_report
 
     folder = out or study / "report"
     written = write_report(study, folder, title=title)
+    for name in stale_analyses(study):
+        note(f"{name} was made of another comparison and is left out; run restd analyze {name} again")
     if as_json:
         show_json({"page": str(written[0]), "files": [str(path) for path in written]})
         return

@@ -67,11 +67,11 @@ def evaluate(
     else:
         assert run is not None
         found, ranking = _judge_run(run, question)
+    said = {"name": found.name, **found.summary(), "card": found.card.to_dict()}
+    if against is not None:  # before anything is kept: it may be kept in the same place
+        said["against"] = _held_against(found, against)
     if out is not None:
         _keep(out, found, ranking, question)
-    said = {"name": found.name, **found.summary(), "card": found.card.to_dict()}
-    if against is not None:
-        said["against"] = _held_against(found, against)
     show_json(said) if as_json else _show(found, said, out)
 
 
@@ -86,21 +86,28 @@ class _Question:
     measures: "tuple[Measure, ...]"
     graded: bool
 
-    def put(self, ranker: "Ranker", name: str, decoding: dict[str, Any]) -> "tuple[Evaluation, Ranking]":
+    def put(
+        self, ranker: "Ranker", name: str, decoding: dict[str, Any], *, seeds: tuple[int, ...] = ()
+    ) -> "tuple[Evaluation, Ranking]":
         """Let a ranker answer."""
         from restd.evaluate import evaluate as judged
 
         rules = {"measures": self.measures, "graded": self.graded, "decoding": decoding}
-        return judged(ranker, self.tests, self.index, name=name, **rules)
+        return judged(ranker, self.tests, self.index, name=name, seeds=seeds, **rules)
 
 
 def _judge_model(model: Path, asked: _Question, options: dict[str, Any]) -> "tuple[Evaluation, Ranking]":
+    from restd.artifacts import read_manifest
+    from restd.models.store import model_folder
     from restd.search import Retriever
     from restd.study.comparison import Decoding, Searched
 
     decoding = Decoding(**options)
     ranker = Searched(Retriever.load(model, asked.home, asked.source), decoding)
-    return asked.put(ranker, model.resolve().name, decoding.card())
+    manifest = read_manifest(model_folder(model))
+    card = decoding.card(categories="calir" in manifest.settings["backbone"])
+    seed = manifest.settings.get("told", {}).get("train", {}).get("seed")
+    return asked.put(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
 
 
 def _judge_baseline(name: str, asked: _Question) -> "tuple[Evaluation, Ranking]":

@@ -2,7 +2,7 @@
 
 from restd.report.figures import draw, save_figure, to_svg
 from restd.report.index_figure import draw_index
-from restd.report.page import ANALYSES, make_page, make_text, read_findings, write_finding, write_report
+from restd.report.page import ANALYSES, make_page, make_text, read_findings, stale_analyses, write_finding, write_report
 from restd.report.tables import to_csv, to_latex, to_markdown
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "make_text",
     "read_findings",
     "save_figure",
+    "stale_analyses",
     "to_csv",
     "to_latex",
     "to_markdown",

@@ -10,7 +10,7 @@ from restd.data.trec import write_atomically
 from restd.errors import MissingExtraError
 from restd.report.figures import save_figure, to_svg
 from restd.report.tables import to_csv, to_latex, to_markdown
-from restd.study import Finding, comparison_finding, read_comparison
+from restd.study import Finding, comparison_finding, comparison_identity, read_comparison
 
 ANALYSES = "analyses"
 PAGE, TEXT = "report.html", "report.md"
@@ -32,26 +32,38 @@ _ORDER = (
 def write_finding(finding: Finding, folder: Path) -> list[Path]:
     """Write a finding as JSON, its tables as Markdown, CSV and LaTeX, its figures as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / f"{finding.name}.json"]
-    held = json.dumps(finding.to_dict(), indent=2, ensure_ascii=False)
-    write_atomically(written[0], [held.encode() + b"\n"])
+    written: list[Path] = []
+    for figure in finding.figures:
+        written += save_figure(figure, folder)
     for table in finding.tables:
         for suffix, render in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
             path = folder / f"{finding.name}-{table.name}.{suffix}"
             text = render(table)
             write_atomically(path, [(text if text.endswith("\n") else text + "\n").encode()])
             written.append(path)
-    for figure in finding.figures:
-        written += save_figure(figure, folder)
+    # last: what cannot be drawn must not be found by the next report
+    held = json.dumps(finding.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    written.append(folder / f"{finding.name}.json")
+    write_atomically(written[-1], [held.encode() + b"\n"])
     return written
 
 
 def read_findings(study: Path) -> list[Finding]:
     """The comparison of a study, and the analyses that were made of it, in the order of the page."""
-    found = [comparison_finding(read_comparison(study))]
-    for path in sorted((study / ANALYSES).glob("*.json")):
-        found.append(Finding.from_dict(json.loads(path.read_text(encoding="utf-8"))))
+    held = read_comparison(study)
+    found = [comparison_finding(held), *(entry for entry in _analyses(study) if entry.of == comparison_identity(held))]
     return sorted(found, key=lambda finding: _ORDER.index(finding.name) if finding.name in _ORDER else len(_ORDER))
+
+
+def _analyses(study: Path) -> list[Finding]:
+    paths = sorted((study / ANALYSES).glob("*.json"))
+    return [Finding.from_dict(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def stale_analyses(study: Path) -> list[str]:
+    """Analyses that were made of another comparison than the one that is there now: other queries, rules or seeds."""
+    wanted = comparison_identity(read_comparison(study))
+    return [entry.name for entry in _analyses(study) if entry.of != wanted]
 
 
 def write_report(study: Path, out: Path, *, title: str = "") -> list[Path]:

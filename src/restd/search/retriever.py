@@ -207,7 +207,7 @@ class Retriever:
             routed = self._routed(memory, category_width)
             if routes is not None:
                 routed = torch.from_numpy(routes.route(queries[start : start + _BATCH]))
-            for rows, trie in self._tries(shelf, memory, kept, routed, least=k):
+            for rows, trie in self._tries(shelf, memory, kept, routed, least=k if widen else 1):
                 part = memory.take(torch.tensor(rows))
                 normalized = score_norm == "trie_children"
                 if heads is not None:

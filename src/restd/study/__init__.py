@@ -2,7 +2,7 @@
 
 from restd.study.comparison import SEEDS, SETS, Compared, Comparison, Decoding, objectives_named, run_comparison
 from restd.study.finding import Figure, Finding, Table
-from restd.study.matched import compare, comparison_finding, read_comparison, summarise
+from restd.study.matched import compare, comparison_finding, comparison_identity, read_comparison, summarise
 
 __all__ = [
     "SEEDS",
@@ -15,6 +15,7 @@ __all__ = [
     "Table",
     "compare",
     "comparison_finding",
+    "comparison_identity",
     "objectives_named",
     "read_comparison",
     "run_comparison",

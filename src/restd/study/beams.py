@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from restd.errors import DataError
+from restd.errors import ConfigError, DataError
 from restd.evaluate import Measure, TestSet, judge, units
 from restd.index import SidIndex
 from restd.models import AnyBackbone, open_model
@@ -55,7 +55,7 @@ def prefix_recall(
     """Share of each query's positives whose prefix is still in the beam after each level, and the ranked rows."""
     levels = len(index.sizes)
     sids = torch.from_numpy(index.sids.astype(np.int64))
-    found, rows = np.zeros((len(tests), levels)), np.full((len(tests), width), -1, np.int64)
+    found, ranked = np.zeros((len(tests), levels)), []
     for start in range(0, len(tests), _BATCH):
         numbers = range(start, min(start + _BATCH, len(tests)))
         kept: list[Tensor] = []
@@ -73,28 +73,36 @@ def prefix_recall(
                 same = (prefixes[place][None] == wanted[:, None, : level + 1]).all(-1).any(1)
                 found[number, level] = float(same.float().mean())
             leaves = beams.leaves[place][beams.leaves[place] >= 0]
-            ranked = [row for items in index.trie.items_of(leaves) for row in items][:width]
-            rows[number, : len(ranked)] = ranked
+            ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(numbers))
-    return 100 * found, rows
+    return 100 * found, _padded(ranked)
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> np.ndarray:
+    """Lists of rows as one array, -1 behind the shorter ones."""
+    rows = np.full((len(lists), max(map(len, lists))), -1, np.int64)
+    for number, held in enumerate(lists):
+        rows[number, : len(held)] = held
+    return rows
 
 
 def exact_rows(searcher: Searcher, tests: TestSet, index: SidIndex, *, depth: int, advance: Advance) -> np.ndarray:
-    """The best items of every query by exact scores."""
-    rows = np.full((len(tests), depth), -1, np.int64)
+    """Items of the `depth` best Semantic IDs of every query, by exact scores."""
+    ranked: list[list[int]] = []
     for start in range(0, len(tests), _EXACT_BATCH):
         texts = tests.texts[start : start + _EXACT_BATCH]
         scores = exact_scores(searcher.stepper, searcher.read(texts), index.trie)
         best = scores.sort(dim=1, descending=True, stable=True).indices[:, :depth]
-        for place in range(len(texts)):
-            ranked = [row for items in index.trie.items_of(best[place]) for row in items][:depth]
-            rows[start + place, : len(ranked)] = ranked
+        for leaves in best:
+            ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(texts))
-    return rows
+    return _padded(ranked)
 
 
 def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
     """A random part of the queries, in their order; all of them where there are no more."""
+    if count < 1:
+        raise ConfigError(f"{count} queries were asked for; wanted at least 1.")
     if count >= len(tests):
         return tests
     chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
@@ -117,7 +125,8 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
     tests, seed = some_queries(study.tests, queries), study.comparison.seeds[0]
     unit_of = units(study.index, "sid")
     entries: list[dict[str, Any]] = []
-    shown = [name for name in objectives if name in study.comparison.objectives]
+    shown = list(dict.fromkeys(objectives))
+    _refuse_missing(study, shown)
     with progress("Following beams", total=len(shown) * (len(_WIDTHS) + 1) * len(tests)) as advance:
         for objective in shown:
             searcher = Searcher.of(study.model(objective, seed))
@@ -138,8 +147,8 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
     return Finding(
         "beam",
         "Where beams lose positives",
-        f"{len(tests):,} queries, seed {seed}. A positive that leaves the beam cannot come back: the last level bounds "
-        "recall.",
+        f"{len(tests):,} queries, seed {seed}. The whole catalogue is searched and every positive gains 1. What leaves "
+        "the beam cannot come back: the last level bounds recall.",
         (_recall_table(entries), _gap_table(entries)),
         (_recall_figure(entries),),
         {"entries": entries, "queries": len(tests)},
@@ -175,11 +184,17 @@ def _recall_figure(entries: list[dict[str, Any]]) -> Figure:
     return Figure("prefix-recall", "Prefix recall by level", "lines", data)
 
 
-def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int = 4, width: int = 10) -> Finding:
-    """Queries that one model answers much better than the other, both ways, with traces of the target's prefix."""
-    for name in (ours, theirs):
+def _refuse_missing(study: Study, names: Sequence[str]) -> None:
+    for name in names:
         if name not in study.comparison.objectives:
             raise DataError(f"The study has no objective {name!r}; it has: {', '.join(study.comparison.objectives)}.")
+
+
+def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int = 4, width: int = 10) -> Finding:
+    """Queries that one model answers much better than the other, both ways, with traces of the target's prefix."""
+    _refuse_missing(study, (ours, theirs))
+    if ours == theirs:
+        raise ConfigError(f"Cases hold two models side by side, and both are {ours!r}; name another with --theirs.")
     seed, index = study.comparison.seeds[0], study.index
     measure = "NDCG@10" if any(str(held) == "NDCG@10" for held in study.comparison.measures) else None
     measure = measure or str(study.comparison.measures[0])
@@ -202,7 +217,8 @@ def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int
         "cases",
         "Cases",
         f"Queries with the largest differences in {measure} between {label(ours)} and {label(theirs)} (seed {seed}), "
-        f"gains and losses alike. Rank* counts all Semantic IDs, scored exactly; traces have a beam of {width}.",
+        f"gains and losses alike. Rank* counts all Semantic IDs, scored exactly; traces have a beam "
+        f"of {width} over the whole catalogue.",
         (_case_table(entries, ours, theirs, measure),),
         figures,
         {"cases": entries},
@@ -278,7 +294,7 @@ def _case_table(entries: list[dict[str, Any]], ours: str, theirs: str, measure: 
         )
     pair = f"{label(ours)} / {label(theirs)}"
     columns = ("Query", f"Δ {measure}", "Target (grade)", f"Rank*, {pair}", f"Beam, {pair}", f"First answer, {pair}")
-    note = "The target is the positive whose Rank* differs most. A first answer without a grade was not judged."
+    note = "The target is the positive whose Rank* differs most. A first answer without a grade is no positive."
     return Table("cases", "Cases, best and worst", columns, tuple(rows), (note,))
 
 

@@ -12,15 +12,14 @@ from pydantic import TypeAdapter
 
 from restd.artifacts import hash_json, read_manifest, sole_writer
 from restd.artifacts.manifest import MANIFEST
-from restd.baselines import DECODING, Place, baseline_named
-from restd.config import plain
+from restd.baselines import DECODING, Place, baseline_named, refuse_unknown
 from restd.data.trec import write_atomically
-from restd.errors import ConfigError, DataError
-from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, read_tests
+from restd.errors import ArtifactError, ConfigError, DataError
+from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, index_identity, read_tests
 from restd.index import SidIndex
 from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model
 from restd.models.store import model_folder
-from restd.search import Retriever
+from restd.search import Ranker, Retriever
 from restd.train import Job, RunConfig, train_retriever
 from restd.train.objectives import recipe_named
 
@@ -62,9 +61,10 @@ class Decoding:
     category_width: int = 3
     router: Literal["own", "start"] = "own"
 
-    def card(self) -> dict[str, Any]:
-        """For the protocol card."""
-        return {"ranker": "restd", "search": "beam over the trie", **plain(self)}
+    def card(self, *, categories: bool) -> dict[str, Any]:
+        """For the protocol card; only models that know categories have anything to say of them."""
+        said = {"ranker": "restd", "search": "beam over the trie", "width": self.width, "score_norm": self.score_norm}
+        return {**said, "category_width": self.category_width, "router": self.router} if categories else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,12 @@ class Comparison:
             raise ConfigError("A comparison needs the objective 'base', which the others are held against.")
         for name in self.objectives:
             recipe_named(name)
+        for name in self.baselines:
+            refuse_unknown(name)
         if self.decoding.router == "start" and self.init is None:
             raise ConfigError("Categories of the checkpoint were asked for, and there is none; give --init.")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, and none twice.")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, none twice and none below 0.")
 
     def job(self, objective: str, seed: int) -> Job:
         """The training run of one cell."""
@@ -152,13 +154,15 @@ class Compared:
 
 def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compared:
     """Train and judge every cell that is not finished yet, one at a time."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("A comparison runs one cell at a time in one process; train single cells with torchrun.")
     comparison.out.mkdir(parents=True, exist_ok=True)
     index = SidIndex.load(comparison.index)
     tests = read_tests(comparison.data, index.table.ids, split=comparison.split)
     for sentence in tests.sentences():
         tell(sentence)
     with sole_writer(comparison.out):
-        remember(comparison)
+        comparison = extended(comparison)
         beside = _beside(comparison, tests, index, tell)
         cells: dict[tuple[str, int], Evaluation] = {}
         total = len(comparison.objectives) * len(comparison.seeds)
@@ -169,6 +173,7 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
                 cells[objective, seed] = judge_model(
                     comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
                 )
+        remember(comparison)
         return Compared(comparison, cells, beside)
 
 
@@ -176,17 +181,12 @@ def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell)
     found: dict[str, Evaluation] = {}
     place = Place(comparison.index, comparison.data, index)
     for name in comparison.baselines:
-        tell(f"Baseline {name}")
-        ranker = baseline_named(name, place)
-        found[name], _ = evaluate(
-            ranker,
-            tests,
-            index,
-            name=name,
-            measures=comparison.measures,
-            graded=comparison.graded,
-            decoding=DECODING[name],
-        )
+
+        def ranker(name: str = name) -> Ranker:
+            tell(f"Baseline {name}")
+            return baseline_named(name, place)
+
+        found[name] = _judged(comparison, name, ranker, tests, index, decoding=DECODING[name], parents={})
     if comparison.init is not None:
         found[START] = judge_model(comparison, START, model_folder(comparison.init), tests, index, seeds=())
     return found
@@ -196,27 +196,36 @@ def judge_model(
     comparison: Comparison, name: str, model: Path, tests: TestSet, index: SidIndex, *, seeds: tuple[int, ...]
 ) -> Evaluation:
     """Judge a model, or take the judgment that is there if nothing it depends on has changed."""
+    manifest = read_manifest(model)
+    decoding = comparison.decoding.card(categories="calir" in manifest.settings["backbone"])
+
+    def ranker() -> Ranker:
+        retriever = Retriever.load(model, comparison.index, comparison.data)
+        return Searched(retriever, comparison.decoding, _routes(comparison, tests))
+
+    parents = {"model": manifest.content}
+    return _judged(comparison, name, ranker, tests, index, decoding=decoding, parents=parents, seeds=seeds)
+
+
+def _judged(
+    comparison: Comparison,
+    name: str,
+    ranker: Callable[[], Ranker],
+    tests: TestSet,
+    index: SidIndex,
+    *,
+    decoding: Mapping[str, Any],
+    parents: Mapping[str, str],
+    seeds: tuple[int, ...] = (),
+) -> Evaluation:
     folder = comparison.out / EVALUATIONS / f"{name}-{comparison.split}"
-    asked = {
-        "decoding": plain(comparison.decoding),
-        "measures": list(map(str, comparison.measures)),
-        "graded": comparison.graded,
-    }
-    parents = {"model": read_manifest(model).content, "judgments": tests.source, "asked": hash_json(asked)}
-    if (folder / MANIFEST).is_file() and read_manifest(folder).parents == parents:
+    rules = {"measures": list(map(str, comparison.measures)), "graded": comparison.graded, "decoding": dict(decoding)}
+    wanted = {**parents, "judgments": tests.source, "index": index_identity(index), "asked": hash_json(rules)}
+    if (folder / MANIFEST).is_file() and read_manifest(folder).parents == wanted:
         return Evaluation.load(folder)
-    retriever = Retriever.load(model, comparison.index, comparison.data)
-    found, _ = evaluate(
-        Searched(retriever, comparison.decoding, _routes(comparison, tests)),
-        tests,
-        index,
-        name=name,
-        measures=comparison.measures,
-        graded=comparison.graded,
-        decoding=comparison.decoding.card(),
-        seeds=seeds,
-    )
-    found.save(folder, parents=parents)
+    asked = {"measures": comparison.measures, "graded": comparison.graded, "decoding": decoding}
+    found, _ = evaluate(ranker(), tests, index, name=name, seeds=seeds, **asked)
+    found.save(folder, parents=wanted)
     return found
 
 
@@ -261,6 +270,27 @@ def remember(comparison: Comparison) -> None:
         said[name] = None if place is None else os.path.relpath(place.resolve(), near)
     said["out"] = "."
     write_atomically(comparison.out / TOLD, [json.dumps(said, indent=2).encode() + b"\n"])
+
+
+def extended(comparison: Comparison) -> Comparison:
+    """A comparison with the objectives and seeds its folder has already; other settings there are refused."""
+    if not (comparison.out / TOLD).is_file():
+        remember(comparison)
+        return comparison
+    known = recall_study(comparison.out)
+    for name in (*_PLACES, "model", "config"):
+        one, other = (getattr(held, name) for held in (known, comparison))
+        if name in _PLACES:
+            one, other = (None if place is None else place.resolve() for place in (one, other))
+        if one != other:
+            raise ArtifactError(
+                f"{comparison.out} holds a study with other settings ({name}); choose another --out, or delete it."
+            )
+    return replace(
+        comparison,
+        objectives=tuple(dict.fromkeys([*known.objectives, *comparison.objectives])),
+        seeds=tuple(dict.fromkeys([*known.seeds, *comparison.seeds])),
+    )
 
 
 def recall_study(folder: Path) -> Comparison:

@@ -18,6 +18,7 @@ from restd.study.teachers import Teachers, jensen_shannon
 
 _STRATA = ("low", "middle", "high")
 _UNIT = 0.1
+_LEAST = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +44,10 @@ def measure_disagreement(tests: TestSet, teachers: Teachers) -> Disagreement:
         chosen.append(query)
         found.append(float(jensen_shannon(held[one], held[other]).mean()))
         counts.append(len(rows))
-    if not chosen:
-        raise DataError("No query has two positives or more, so none can disagree.")
+    if len(chosen) < _LEAST:
+        raise DataError(
+            f"{len(chosen)} queries have two positives or more; wanted at least {_LEAST} to look for an association."
+        )
     return Disagreement(np.array(chosen), np.array(found), np.array(counts))
 
 
@@ -53,6 +56,8 @@ def disagreement(study: Study, *, ours: str = "restd") -> Finding:
     held = measure_disagreement(study.tests, study.teachers())
     strata = _strata(held)
     rivals = [name for name in ("base", "rbd") if name in study.comparison.objectives and name != ours]
+    if not rivals:
+        raise DataError(f"There is nothing to hold {ours} against; the study needs base or rbd beside it.")
     measures = [str(measure) for measure in study.comparison.measures]
     start = study.beside.get(START)
     groups, regressions = [], []

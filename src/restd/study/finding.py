@@ -42,6 +42,8 @@ class Finding:
     figures: tuple[Figure, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     """Every number, unrounded."""
+    of: str = ""
+    """Which comparison it was made of, as `comparison_identity` says."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -62,7 +64,7 @@ class Finding:
             for entry in held["tables"]
         )
         figures = tuple(Figure(**entry) for entry in held["figures"])
-        return cls(held["name"], held["title"], held["says"], tables, figures, held["data"])
+        return cls(held["name"], held["title"], held["says"], tables, figures, held["data"], held["of"])
 
 
 def best_of_columns(values: Sequence[Sequence[float | None]]) -> tuple[tuple[int, int], ...]:

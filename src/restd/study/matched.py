@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from restd.artifacts import hash_json
 from restd.config import plain
 from restd.data.trec import write_atomically
 from restd.errors import DataError
@@ -100,6 +101,12 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def comparison_identity(held: Mapping[str, Any]) -> str:
+    """What analyses of a comparison depend on: rules, settings and seeds; more objectives are no change."""
+    rules = {name: value for name, value in held["card"].items() if name != "versions"}
+    return hash_json({"rules": rules, "settings": held["settings"], "seeds": held["seeds"], "mode": held["mode"]})
+
+
 def _shared(config: Any) -> dict[str, Any]:
     said = plain(config)
     said.pop("objective")
@@ -142,8 +149,19 @@ def _mode_sentence(held: Mapping[str, Any]) -> str:
     return (
         f"Every objective was trained {how} for {length} of {train['batch']} pairs at {train['lr']:g}, with "
         f"{len(seeds)} paired seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}), and asked "
-        f"{held['card']['queries']['judged']:,} {held['card']['split']} queries."
+        f"{held['card']['queries']['judged']:,} {held['card']['split']} queries. "
+        f"{_weights(held['settings']['distill'])}"
     )
+
+
+def _weights(distill: Mapping[str, Any]) -> str:
+    """How much an objective may weigh; where nothing was said, each has the paper's own."""
+    if distill["weight"] is None and distill["output_weight"] is None and distill["cap"] is None:
+        return "Weights and caps are the paper's."
+    heads = "the paper's" if distill["weight"] is None else f"{distill['weight']:g}"
+    output = heads if distill["output_weight"] is None else f"{distill['output_weight']:g}"
+    cap = "the paper's" if distill["cap"] is None else distill["cap"]
+    return f"λ is {heads} for what supervises heads and {output} for what supervises the output; cap: {cap}."
 
 
 def _gist(held: Mapping[str, Any]) -> str:
@@ -203,8 +221,11 @@ def _beside_table(held: Mapping[str, Any]) -> Table:
             condition = held["conditions"][name]
             rows.append((label(name), *(f"{condition[measure]['mean']:.2f}" for measure in measures)))
             values.append([condition[measure]["mean"] for measure in measures])
-    notes = [
-        "The same queries, catalogue, labels and metric code; rankers decode each in their own way (protocol card)."
+    notes = ["The same queries, catalogue, labels and metric code."]
+    notes += [
+        f"{label(name)} differs in {'; '.join(found['differs'])}."
+        for name, found in held["beside"].items()
+        if found["differs"]
     ]
     external = [found for name, found in held["beside"].items() if name != START]
     if "restd" in held["conditions"] and external:
@@ -212,7 +233,7 @@ def _beside_table(held: Mapping[str, Any]) -> Table:
         for measure in measures:
             best = max(found[measure] for found in external)
             ours = round(held["conditions"]["restd"][measure]["mean"], 2)
-            improved.append(f"{relative_improvement(ours, round(best, 2)):+.2f}" if best else "–")
+            improved.append(f"{relative_improvement(ours, round(best, 2)):+.2f}" if round(best, 2) else "–")
         rows.append(("ResTD over the best baseline (%)", *improved))
         notes.append("Relative improvements are of the displayed values, over the strongest baseline of each column.")
     return Table(

@@ -40,6 +40,8 @@ class Study:
     def beside(self) -> dict[str, Evaluation]:
         """The checkpoint the cells went on from, where there is one."""
         folder = self._folder(START)
+        if self.comparison.init is None:
+            return {}
         return {START: Evaluation.load(folder)} if folder.is_dir() else {}
 
     def _folder(self, name: str) -> Path:
@@ -51,7 +53,7 @@ class Study:
         if not folder.is_dir():
             raise DataError(
                 f"{self.comparison.out} has no result of {objective} with seed {seed} on the {self.comparison.split} "
-                f"queries; add it with restd compare --objectives {objective} --seeds {seed}."
+                f"queries; add it with restd compare --objectives {objective} and the study's other options."
             )
         return Evaluation.load(folder)
 

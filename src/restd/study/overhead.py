@@ -1,9 +1,11 @@
 """What distillation costs an update of the study's own model: the paper's protocol, turn by turn."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from restd.evaluate import Spread
 from restd.study.comparison import Tell
@@ -11,6 +13,7 @@ from restd.study.finding import Figure, Finding, Table
 from restd.study.matched import label
 from restd.study.opened import Study
 from restd.train import make_loop
+from restd.train.loop import Loop
 
 _ARMS = ("base", "rbd", "restd")
 _UPDATES, _DISCARDED = 15, 3
@@ -22,7 +25,9 @@ def overhead(study: Study, *, updates: int = _UPDATES, tell: Tell) -> Finding:
     loops = {}
     for name in _ARMS:
         tell(f"Preparing {label(name)}")
-        loops[name] = make_loop(study.comparison.job(name, seed), tell=tell)
+        job = study.comparison.job(name, seed)
+        train = replace(job.config.train, idle_heads=True)  # the paper's Base-FT holds its heads too
+        loops[name] = make_loop(replace(job, config=replace(job.config, train=train)), tell=tell)
     seconds: dict[str, list[float]] = {name: [] for name in _ARMS}
     rows = {name: loop.plan.epoch(0) for name, loop in loops.items()}
     for loop in loops.values():
@@ -30,10 +35,22 @@ def overhead(study: Study, *, updates: int = _UPDATES, tell: Tell) -> Finding:
     for number in range(updates):
         for place in range(len(_ARMS)):
             name = _ARMS[(number + place) % len(_ARMS)]  # nobody always comes first
+            _wait()
             begin = time.perf_counter()
             loops[name].update(rows[name][number % len(rows[name])], number)
+            _wait()
             if number >= _DISCARDED:
                 seconds[name].append(time.perf_counter() - begin)
+    return _told(study, seconds, loops, updates)
+
+
+def _wait() -> None:
+    """Let an accelerator finish, so that no update pays for another."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
+def _told(study: Study, seconds: dict[str, list[float]], loops: dict[str, Loop], updates: int) -> Finding:
     batch = study.comparison.config.train.batch
     numbers: dict[str, Any] = {}
     for name in _ARMS:

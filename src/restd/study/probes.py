@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from restd.data import read_judgments
 from restd.distill import HorizonHeads
 from restd.distill.functions import code_scores
 from restd.errors import DataError
@@ -165,7 +166,9 @@ def probes(study: Study) -> Finding:
 
 
 def _held_out_splits(study: Study) -> list[str]:
-    return list(dict.fromkeys(("valid", study.comparison.split)))
+    """The validation queries, where the data has any, and those of the study."""
+    found = set(read_judgments(study.comparison.data)["split"].to_pylist())
+    return [split for split in dict.fromkeys(("valid", study.comparison.split)) if split in found]
 
 
 def _measured(

@@ -12,6 +12,7 @@ from restd.study.comparison import Comparison, Tell, judge_model
 from restd.study.finding import Figure, Finding, Table, best_of_columns
 from restd.study.opened import Study
 from restd.train import DistillSettings, train_retriever
+from restd.train.objectives import AuxiliaryConfig
 
 FOLDER = "sweeps"
 
@@ -44,7 +45,10 @@ CORRECTION = {
     "floor": Axis(
         "ε_floor",
         "collision-aware correction",
-        (("raw teacher", {"correct": False}), *_numbers("floor", (0.0, 0.05, 0.1, 0.2))),
+        (
+            ("raw teacher", {"correct": False}),
+            *((f"{value:g}", {"correct": True, "floor": value}) for value in (0.0, 0.05, 0.1, 0.2)),
+        ),
     )
 }
 
@@ -67,11 +71,13 @@ def sweep(
 ) -> Finding:
     """Train and judge the objective at every value of every axis, against the study's own Base-FT cells."""
     chosen = tuple(seeds or study.comparison.seeds)
+    for seed in chosen:
+        study.cell("base", seed)  # says what is missing before anything is trained
     tables, figures, numbers = [], [], {}
     for axis_name, axis in axes.items():
         entries = []
         for label, settings in axis.values:
-            held = replace(study.comparison.config.distill, **settings)
+            held = _changed(study.comparison.config.distill, settings)
             cells = [_cell(study, held, objective, seed, f"{axis_name}={label}", tell) for seed in chosen]
             entries.append({"value": label, "settings": settings, **_entry(study, cells, chosen)})
         numbers[axis_name] = entries
@@ -82,6 +88,16 @@ def sweep(
         f"{len(study.tests):,} {study.comparison.split} queries; differences are from the study's Base-FT."
     )
     return Finding(name, title, says, tuple(tables), tuple(figures), numbers)
+
+
+def _changed(own: DistillSettings, settings: dict[str, Any]) -> DistillSettings:
+    """The study's settings with some changed; a factor is of the study's own, and the paper's λ is no change."""
+    values = dict(settings)
+    if "factor" in values:
+        values["factor"] *= own.factor
+    if own.weight is None and values.get("weight") == AuxiliaryConfig().weight:
+        del values["weight"]
+    return replace(own, **values)
 
 
 def _cell(study: Study, settings: DistillSettings, objective: str, seed: int, label: str, tell: Tell) -> Evaluation:
@@ -131,7 +147,8 @@ def _table(study: Study, name: str, axis: Axis, entries: list[dict[str, Any]]) -
 
 
 def _figure(name: str, axis: Axis, entries: list[dict[str, Any]]) -> Figure:
-    shown = [measure for measure in ("NDCG@10", "Recall@100") if measure in entries[0]]
+    names = [name for name in entries[0] if "@" in name]
+    shown = [name for name in ("NDCG@10", "Recall@100") if name in names] or names[:2]
     series = {
         measure: [{"label": entry["value"], **entry[measure]["against_base"]} for entry in entries] for measure in shown
     }
