@@ -80,7 +80,7 @@ def summarise(compared: Compared) -> dict[str, Any]:
         "statistics": CONDITIONAL,
         "conditions": conditions,
         "beside": {
-            name: {**found.summary()["sid"], "differs": found.card.differences(first.card)}
+            name: {**found.summary()["sid"], "decoding": dict(found.card.decoding)}
             for name, found in compared.beside.items()
         },
     }
@@ -222,11 +222,9 @@ def _beside_table(held: Mapping[str, Any]) -> Table:
             rows.append((label(name), *(f"{condition[measure]['mean']:.2f}" for measure in measures)))
             values.append([condition[measure]["mean"] for measure in measures])
     notes = ["The same queries, catalogue, labels and metric code."]
-    notes += [
-        f"{label(name)} differs in {'; '.join(found['differs'])}."
-        for name, found in held["beside"].items()
-        if found["differs"]
-    ]
+    ways = {label(name): found["decoding"] for name, found in held["beside"].items() if name != START}
+    ways["the models"] = held["card"]["decoding"]
+    notes.append(f"Decoding differs: {'; '.join(f'{name}: {_way(way)}' for name, way in ways.items())}.")
     external = [found for name, found in held["beside"].items() if name != START]
     if "restd" in held["conditions"] and external:
         improved = []
@@ -239,6 +237,16 @@ def _beside_table(held: Mapping[str, Any]) -> Table:
     return Table(
         "overall", "Beside the baselines", ("Ranker", *measures), tuple(rows), tuple(notes), best_of_columns(values)
     )
+
+
+def _way(decoding: Mapping[str, Any]) -> str:
+    """How a ranker ranks, in a few words."""
+    rest = [
+        str(value) if name == "parameters" else f"{name} {value}"
+        for name, value in decoding.items()
+        if name not in ("ranker", "search")
+    ]
+    return ", ".join([str(decoding.get("search", "")), *rest])
 
 
 def _gain_table(held: Mapping[str, Any]) -> Table:
