@@ -22,15 +22,12 @@ demo: setup
 	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
 	$(BIN)/restd data check $(DEMO)/shop
 	$(BIN)/restd index --catalog $(DEMO)/shop --out $(DEMO)/index
-	$(BIN)/restd train --index $(DEMO)/index --data $(DEMO)/shop --out $(DEMO)/model --epochs 7
+	$(BIN)/restd train --index $(DEMO)/index --data $(DEMO)/shop --out $(DEMO)/model --epochs 6
 	$(BIN)/restd compare --index $(DEMO)/index --data $(DEMO)/shop --init $(DEMO)/model --out $(DEMO)/study \
 		--recipe shop --updates 300 --objectives base,restd --seeds 42 --baselines bm25,dense,hybrid
-	$(BIN)/restd search --model $(BEST) "quiet mouse for the office" -k 5
-	$(BIN)/restd search --model $(BEST) "drink bottle 500 ml" -k 5 --where "price<=30"
-	$(BIN)/restd search --model $(BEST) "help me serve kibble without a mess" -k 5 --mode hybrid
-	$(BIN)/restd search --model $(BEST) "quiet mouse for the office" --explain S0003770
-	$(BIN)/restd search --model $(BEST) "drink bottle 500 ml" --explain S0002766
-	$(BIN)/restd search --model $(BEST) "help me serve kibble without a mess" --explain S0001327
+	$(BIN)/restd search --model $(BEST) "quiet mouse for the office" -k 5 --explain S0003770
+	$(BIN)/restd search --model $(BEST) "drink bottle 500 ml" -k 5 --where "price<=30" --explain S0002766
+	$(BIN)/restd search --model $(BEST) "help me serve kibble without a mess" -k 5 --mode hybrid --explain S0001327
 	$(BIN)/restd analyze conflicts --study $(DEMO)/study
 	$(BIN)/restd analyze cases --study $(DEMO)/study
 	$(BIN)/restd report $(DEMO)/study --out $(DEMO)/report --title "ResTD: the demo shop"

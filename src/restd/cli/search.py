@@ -24,7 +24,7 @@ def search(
     ] = None,
     deny: Annotated[list[str] | None, typer.Option(help="An item that must not come back (repeatable).")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Only these items (repeatable).")] = None,
-    explain: Annotated[str | None, typer.Option(help="Say what became of this item, level by level.")] = None,
+    explain: Annotated[str | None, typer.Option(help="Also say what became of this item, level by level.")] = None,
     width: Annotated[int, typer.Option(help="Prefixes kept at every level.")] = 100,
     score_norm: Annotated[
         str, typer.Option(help="Over what probabilities sum to one: full_vocab, level_codes or trie_children.")
@@ -59,12 +59,14 @@ def search(
         "score_norm": score_norm,
         "category_width": category_width,
     }
+    found = None
     if explain is not None:
         if query is None:
             raise ConfigError("--explain wants one query.")
         found = retriever.explain(query, explain, **options)
-        show_json(found.to_dict()) if as_json else _show_explanation(found)
-        return
+        if as_json:
+            show_json(found.to_dict())
+            return
     if keep_heads is not None:
         if keep_heads not in USES:
             raise ConfigError(f"--keep-heads {keep_heads!r} is unknown; wanted one of {', '.join(USES)}.")
@@ -82,6 +84,8 @@ def search(
     for text, hits in zip(texts, answers, strict=True):
         rows = [(hit.title, f"{hit.score:.3f}", hit.item, "-".join(map(str, hit.sid))) for hit in hits]
         show_table(text[:100], ("title", "score", "item", "Semantic ID"), rows)
+    if found is not None:
+        _show_explanation(found)
 
 
 def _plain(hit: "Hit") -> dict[str, Any]:
