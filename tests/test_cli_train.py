@@ -151,7 +151,7 @@ def test_an_out_that_is_not_ours(train, tmp_path):
     refused(train("--updates", 2), "thesis.txt", "choose another --out")
 
 
-@pytest.mark.parametrize("recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies"])
+@pytest.mark.parametrize("recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies", "few-pairs"])
 def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("restd.cli.train._body_of", lambda folder: "t5" if "esci" in recipe else "compact")
     model, base = configure(recipe, [])
