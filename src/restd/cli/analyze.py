@@ -30,8 +30,10 @@ NAMES = {
 def analyze(
     name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}; or all that need no training: all.")],
     study: Annotated[Path, typer.Option(help="The folder restd compare wrote.")],
-    ours: Annotated[str, typer.Option(help="The objective that is looked at (disagreement, cases).")] = "restd",
-    theirs: Annotated[str, typer.Option(help="What cases are held against.")] = "base",
+    ours: Annotated[
+        str, typer.Option(help="The objective that is looked at (disagreement, beam, cases, sweeps).")
+    ] = "restd",
+    theirs: Annotated[str, typer.Option(help="What it is held against (beam, cases).")] = "base",
     queries: Annotated[int, typer.Option(help="Queries to follow through the beam.")] = 200,
     count: Annotated[int, typer.Option(help="Cases to show.")] = 4,
     seeds: Annotated[str, typer.Option(help="Seeds of a sweep, separated by commas (the study's).")] = "",

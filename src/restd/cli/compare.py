@@ -8,7 +8,7 @@ import typer
 from restd.cli.analyze import show_finding
 from restd.cli.console import show, show_json, tell
 from restd.cli.evaluate import Measures
-from restd.cli.train import configure, leave_group
+from restd.cli.train import configure
 from restd.errors import ConfigError
 
 
@@ -69,8 +69,6 @@ def compare(
         ),
         tell=tell,
     )
-    if not leave_group():
-        return
     if as_json:
         show_json(held)
         return

@@ -5,7 +5,7 @@ the spread over seeds tells how it varies with training. Neither says the other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -108,12 +108,12 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def holm_over(differences: Mapping[str, Difference]) -> dict[str, Difference]:
-    """Correct the p values of all comparisons of a table."""
-    adjusted = holm([held.p for held in differences.values()])
+def holm_grid(grid: Mapping[str, Mapping[str, Difference]]) -> dict[str, dict[str, Difference]]:
+    """Correct a table of comparisons, row by row and column by column, as one family."""
+    adjusted = iter(holm([held.p for columns in grid.values() for held in columns.values()]))
     return {
-        name: Difference(held.mean, held.low, held.high, held.p, corrected)
-        for (name, held), corrected in zip(differences.items(), adjusted, strict=True)
+        row: {column: replace(held, adjusted=next(adjusted)) for column, held in columns.items()}
+        for row, columns in grid.items()
     }
 
 
@@ -149,10 +149,3 @@ def regression_hc3(
     scaled = (outcome - design @ beta) / np.maximum(1 - leverage, 1e-12)
     covariance = inverse @ (design.T * scaled**2) @ design @ inverse
     return beta, np.sqrt(np.diag(covariance))
-
-
-def holm_grid(grid: Mapping[str, Mapping[str, Difference]]) -> dict[str, dict[str, Difference]]:
-    """Correct a table of comparisons, row by row and column by column, as one family."""
-    flat = {f"{row}\n{column}": held for row, columns in grid.items() for column, held in columns.items()}
-    corrected = holm_over(flat)
-    return {row: {column: corrected[f"{row}\n{column}"] for column in columns} for row, columns in grid.items()}

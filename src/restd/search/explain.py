@@ -43,6 +43,10 @@ class LevelTrace:
         """How far the prefix is above the last survivor; below it where negative."""
         return None if self.score is None else self.score - self.edge
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "kept": self.kept, "gap": self.gap}
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -68,8 +72,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        levels = [{**asdict(held), "kept": held.kept, "gap": held.gap} for held in self.levels]
-        return {**asdict(self), "levels": levels, "lost_at": self.lost_at}
+        return {**asdict(self), "levels": [held.to_dict() for held in self.levels], "lost_at": self.lost_at}
 
     def sentence(self) -> str:
         """The gist for a person."""

@@ -1,7 +1,7 @@
 """Where beams lose what they look for: prefix recall by level, the gap to exact scoring, and single cases."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -257,10 +257,7 @@ def _case(
         levels, rank = trace(
             model.stepper, memories[name], index.trie, sids[target], width=width, trie_normalized=False
         )
-        traces[name] = {
-            "levels": [{**asdict(held), "kept": held.kept, "gap": held.gap} for held in levels],
-            "rank": rank,
-        }
+        traces[name] = {"levels": [held.to_dict() for held in levels], "rank": rank}
     return {
         "query": tests.texts[number],
         "gain": gain,

@@ -123,7 +123,7 @@ def _difference(compared: Compared, objective: str, measure: str, level: str) ->
     return paired_difference(ours, theirs)
 
 
-def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison", title: str = "") -> Finding:
+def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison") -> Finding:
     """Tables and figures of a comparison's summary."""
     conditions = held["conditions"]
     controls = [objective for objective in conditions if objective in CONTROLS]
@@ -139,7 +139,7 @@ def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison", tit
     else:
         figures = ()
     said = " ".join(sentence for sentence in (_mode_sentence(held), _gist(held)) if sentence)
-    return Finding(name, title or "Matched objectives", said, tuple(tables), figures, held)
+    return Finding(name, "Matched objectives", said, tuple(tables), figures, held)
 
 
 def _mode_sentence(held: Mapping[str, Any]) -> str:
