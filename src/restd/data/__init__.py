@@ -3,7 +3,7 @@
 from restd.data.catalog import Catalog
 from restd.data.check import DataCheck, check_data
 from restd.data.dataset import Written, open_dataset, write_dataset
-from restd.data.histories import read_histories
+from restd.data.histories import Histories, History, Prefixes, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
@@ -13,9 +13,13 @@ __all__ = [
     "SPLITS",
     "Catalog",
     "DataCheck",
+    "Histories",
+    "History",
+    "Prefixes",
     "Source",
     "Written",
     "check_data",
+    "leave_one_out",
     "open_dataset",
     "read_histories",
     "read_judgments",

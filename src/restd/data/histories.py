@@ -1,15 +1,233 @@
-"""Histories: which user took which item, in which order."""
+"""Histories: which user took which item, in which order, and what of it is held out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Bool, Int64
 
 from restd._arrow import pc
 from restd.data.dataset import find_table
 from restd.data.readers import column_names, first_row, read_batches, required_text, resolve_columns
+from restd.data.schema import SPLITS
 from restd.errors import DataError
+
+FEWEST = 3
+"""Events of a user who can be held out: something to know, the item to validate with, the item to test with."""
+_BEHIND = {"valid": 2, "test": 1}
+"""Where a user's held-out item stands, counted from the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a user took so far, the latest last; asked what comes next, it is a query."""
+
+    items: tuple[str, ...]
+    user: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(self.items)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histories:
+    """Users and what they took, oldest first.
+
+    >>> table = pa.table({"user": ["ann", "ann", "bob"], "item": ["x", "y", "x"], "time": [1, 2, 1]})
+    >>> held = Histories.of_table(table)
+    >>> len(held), held.events, held.history(0, end=2)
+    (2, 3, History(items=('x', 'y'), user='ann'))
+    """
+
+    users: pa.StringArray
+    items: pa.StringArray
+    """Every item once; `taken` counts in it."""
+    first: Int64[np.ndarray, "user_plus_one"]
+    """Where each user's events begin."""
+    taken: Int64[np.ndarray, "event"]
+    """Items, one user after another."""
+
+    @classmethod
+    def read(cls, path: Path, *, columns: Mapping[str, str] | None = None) -> "tuple[Histories, int]":
+        """Read a table of events, or the one in a data set; an item counts once a user, at its first time.
+
+        Returns also how many events were repeats.
+        """
+        whole = cls.of_table(read_histories(path, columns=columns))
+        once = whole.once()
+        return once, whole.events - once.events
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> "Histories":
+        """Take the table that `read_histories` returns: sorted by user, then time."""
+        users, items = (
+            pc.dictionary_encode(table[name]).unify_dictionaries().combine_chunks() for name in ("user", "item")
+        )
+        counts = np.bincount(_numbers(users), minlength=len(users.dictionary))
+        return cls(users.dictionary, items.dictionary, np.concatenate([[0], counts.cumsum()]), _numbers(items))
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def events(self) -> int:
+        """Events of all users."""
+        return len(self.taken)
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, "user"]:
+        """Events of each user."""
+        return np.diff(self.first)
+
+    @property
+    def user(self) -> Int64[np.ndarray, "event"]:
+        """Whose each event is."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def history(self, user: int, *, end: int) -> History:
+        """A user's events before the place `end` in `taken`."""
+        held = self.taken[self.first[user] : end]
+        return History(tuple(self.items[item].as_py() for item in held.tolist()), self.users[user].as_py())
+
+    def keep(self, events: Bool[np.ndarray, "event"]) -> "Histories":
+        """Only these events, and the users and items that still have one, in the same order."""
+        owner, taken = self.user[events], self.taken[events]
+        users, items = np.unique(owner), np.unique(taken)
+        counts = np.bincount(np.searchsorted(users, owner), minlength=len(users))
+        return Histories(
+            self.users.take(pa.array(users)),
+            self.items.take(pa.array(items)),
+            np.concatenate([[0], counts.cumsum()]).astype(np.int64),
+            np.searchsorted(items, taken),
+        )
+
+    def once(self) -> "Histories":
+        """Each item once a user, at its first time: so no target is ever in its own history."""
+        pairs = self.user * len(self.items) + self.taken
+        chosen = np.zeros(self.events, bool)
+        chosen[np.unique(pairs, return_index=True)[1]] = True
+        return self if chosen.all() else self.keep(chosen)
+
+    def core(self, count: int) -> "Histories":
+        """Drop users and items with fewer events than `count`, again and again until none is left (k-core)."""
+        held = self
+        while held.events:
+            busy, liked = held.lengths >= count, np.bincount(held.taken, minlength=len(held.items)) >= count
+            if busy.all() and liked.all():
+                return held
+            held = held.keep(busy[held.user] & liked[held.taken])
+        raise DataError(
+            f"No user and item have {count} events each once those with fewer are dropped ({self.events:,} events of "
+            f"{len(self):,} users were given); ask for a smaller core."
+        )
+
+    def over(self, ids: pa.StringArray) -> "tuple[Histories, int]":
+        """The same events with `taken` as rows of `ids`, and how many were dropped because `ids` lacks their item."""
+        place = pc.fill_null(pc.index_in(self.items, value_set=ids), -1).to_numpy().astype(np.int64)
+        rows = place[self.taken]
+        known = rows >= 0
+        if not known.any():
+            raise DataError(
+                f"None of the {len(self.items):,} items of the histories is in the index, whose first item is "
+                f"{ids[0].as_py()!r}; the first of theirs is {self.items[0].as_py()!r}. Check that both belong together."
+            )
+        owner = self.user[known]
+        users = np.unique(owner)
+        counts = np.bincount(np.searchsorted(users, owner), minlength=len(users))
+        first = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
+        return Histories(self.users.take(pa.array(users)), ids, first, rows[known]), int((~known).sum())
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """As canonical batches; the time is the place in the user's history."""
+        owner, taken = pa.array(self.user), pa.array(self.taken)
+        time = pa.array(np.arange(self.events) - np.repeat(self.first[:-1], self.lengths))
+        columns = {"user": self.users.take(owner), "item": self.items.take(taken), "time": time}
+        yield from pa.table(columns).to_batches(max_chunksize=1 << 16)
+
+
+def _numbers(encoded: pa.DictionaryArray) -> Int64[np.ndarray, "_"]:
+    return encoded.indices.to_numpy().astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefixes(Sequence[History]):
+    """Histories that end before something was taken, and what that was: no copy of the events, only places in them."""
+
+    of: Histories
+    user: Int64[np.ndarray, "prefix"]
+    end: Int64[np.ndarray, "prefix"]
+    """Place of the item that came next; the history is what the same user took before it."""
+
+    @property
+    def begin(self) -> Int64[np.ndarray, "prefix"]:
+        """Place of each history's first event."""
+        return self.of.first[self.user]
+
+    @property
+    def targets(self) -> Int64[np.ndarray, "prefix"]:
+        """The items that came next."""
+        return self.of.taken[self.end]
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    @overload
+    def __getitem__(self, place: int) -> History: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Prefixes": ...
+    def __getitem__(self, place: int | slice) -> "History | Prefixes":
+        if isinstance(place, slice):
+            return Prefixes(self.of, self.user[place], self.end[place])
+        return self.of.history(int(self.user[place]), end=int(self.end[place]))
+
+
+def leave_one_out(histories: Histories, split: str) -> Prefixes:
+    """Prefix and next item: a user's last item is for the test, the one before for validation, the others train.
+
+    The history of a held-out item is everything before it. Users with fewer than three events are left out.
+
+    >>> table = pa.table({"user": ["u"] * 5, "item": list("abcde"), "time": range(5)})
+    >>> held = Histories.of_table(table)
+    >>> [(str(history), held.items[int(item)].as_py()) for history, item in
+    ...  zip(leave_one_out(held, "train"), leave_one_out(held, "train").targets)]
+    [('a', 'b'), ('a, b', 'c')]
+    >>> str(leave_one_out(held, "test")[0])
+    'a, b, c, d'
+    """
+    if split not in SPLITS:
+        raise DataError(f"There is no split {split!r} of histories; wanted one of {', '.join(SPLITS)}.")
+    long = np.flatnonzero(histories.lengths >= FEWEST)
+    if not len(long):
+        raise DataError(
+            f"No user has the {FEWEST} events that leave-one-out needs (one to know, one to validate, one to test); "
+            f"the longest of {len(histories):,} histories has {histories.lengths.max(initial=0)}."
+        )
+    if split != "train":
+        return Prefixes(histories, long, histories.first[long + 1] - _BEHIND[split])
+    targets = histories.lengths[long] - FEWEST  # neither the first event nor the two that are held out
+    user = np.repeat(long, targets)
+    within = np.arange(len(user)) - np.repeat(targets.cumsum() - targets, targets)
+    return Prefixes(histories, user, histories.first[user] + 1 + within)
+
+
+def trained_events(histories: Histories) -> Bool[np.ndarray, "event"]:
+    """Which events a model may learn from: all but the two that each user holds out."""
+    left = histories.first[1:][histories.user] - np.arange(histories.events)
+    return (left > _BEHIND["valid"]) & (histories.lengths[histories.user] >= FEWEST)
+
+
+def count_leaks(histories: Histories) -> int:
+    """Held-out items that their own history, or their user's training, already names; none after `once`."""
+    found = 0
+    for split in _BEHIND:
+        held = leave_one_out(histories, split)
+        places = np.searchsorted(held.begin, np.arange(histories.events), side="right") - 1  # users are in order
+        inside = (places >= 0) & (np.arange(histories.events) < held.end[places.clip(0)])
+        found += int((histories.taken[inside] == held.targets[places[inside]]).sum())
+    return found
 
 
 def read_histories(path: Path, *, columns: Mapping[str, str] | None = None) -> pa.Table:
