@@ -132,7 +132,7 @@ class Histories:
         if not known.any():
             raise DataError(
                 f"None of the {len(self.items):,} items of the histories is in the index, whose first item is "
-                f"{ids[0].as_py()!r}; the first of theirs is {self.items[0].as_py()!r}. Check that both belong together."
+                f"{ids[0].as_py()!r}; the first of theirs is {self.items[0].as_py()!r}. Check that both match."
             )
         owner = self.user[known]
         users = np.unique(owner)
