@@ -27,7 +27,8 @@ def retriever(folder):
 
 
 def first_state(retriever, query):
-    return retriever.backbone.stepper().start(retriever._memory([query]))[1].first[:, 0]
+    ((_, memory),) = retriever._memories(retriever._shelf, [query])
+    return retriever.backbone.stepper().start(memory)[1].first[:, 0]
 
 
 @torch.inference_mode()

@@ -145,7 +145,7 @@ def test_the_same_model_has_nothing_to_gain_in_probes(study):
 
 
 def test_a_beam_as_wide_as_the_catalogue_loses_nothing(study):
-    searcher = Searcher.of(study.model("base", 1))
+    searcher = Searcher.of(study.model("base", 1), study.index)
     found, rows = prefix_recall(searcher, study.tests, study.index, width=60, advance=lambda count: None)
     assert (found == 100.0).all()
     assert (np.sort(rows, axis=1) == np.arange(60)).all()

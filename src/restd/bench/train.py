@@ -13,7 +13,7 @@ from torch import nn
 from restd.bench.measure import machine, timed
 from restd.data.shop import ShopSpec, shop_source
 from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig
-from restd.encode import load_encoder
+from restd.encode import Ragged, load_encoder
 from restd.models import AnyBackbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
 from restd.train.config import TrainConfig
 from restd.train.examples import Pairs
@@ -35,22 +35,24 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
     model's own loss. Ours reads the same pairs of queries and titles, in batches of similar length.
     """
     pairs = _pairs()
+    texts = [str(text) for text in pairs.texts]
     sids = torch.randint(_SIZES[0], (_ITEMS, len(_SIZES)), generator=torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as folder:
         shape = T5Config(model="fresh", width=256, feed=1_024, layers=4, heads=4, head_width=64)
-        ours = T5Backbone.made(_SIZES, shape, texts=pairs.texts, seed=0)
-        theirs = T5Backbone.made(_SIZES, shape, texts=pairs.texts, seed=0)
-        loop = _loop(ours, pairs, sids, Path(folder) / "t5", {}, _BATCH, _MICRO)
-        plain = _PlainLoop(theirs, pairs, sids)
-        t5 = _interleaved({"restd": _steps(loop), "transformers": plain.steps()}, updates)
+        ours = T5Backbone.made(_SIZES, shape, texts=texts, seed=0)
+        theirs = T5Backbone.made(_SIZES, shape, texts=texts, seed=0)
+        loop = make_loop(ours, pairs, ours.prepare(texts), sids, Path(folder) / "t5", {}, _BATCH, _MICRO)
+        plain = _PlainLoop(theirs, pairs, theirs.prepare(texts), sids)
+        t5 = interleaved({"restd": updates_of(loop), "transformers": plain.steps()}, updates)
         compact: dict[str, Iterator[None]] = {}
         arms: dict[str, dict[str, nn.Module]] = {"base": {}, "joint": {"trajectory": _restd(sids)}}
         for name, objectives in arms.items():
             backbone = CompactBackbone(load_encoder("minilm"), _SIZES, CompactConfig(), seed=0)
-            compact[name] = _steps(
-                _loop(backbone, pairs, sids, Path(folder) / name, objectives, _COMPACT_BATCH, _COMPACT_BATCH)
+            read = backbone.prepare(texts)
+            compact[name] = updates_of(
+                make_loop(backbone, pairs, read, sids, Path(folder) / name, objectives, _COMPACT_BATCH, _COMPACT_BATCH)
             )
-        joint = _interleaved(compact, 3 * updates)
+        joint = interleaved(compact, 3 * updates)
     rates = {name: float(_BATCH / np.median(seconds)) for name, seconds in t5.items()}
     return {
         "throughput_ratio": rates["restd"] / rates["transformers"],
@@ -64,7 +66,7 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
     }
 
 
-def _interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, np.ndarray]:
+def interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, np.ndarray]:
     """Seconds of every update of each side; nobody always comes first."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
@@ -96,16 +98,18 @@ def _pairs() -> Pairs:
     return Pairs(tuple(known), text, item, len(known)).with_items(titles, np.arange(len(titles)))
 
 
-def _loop(
+def make_loop(
     backbone: AnyBackbone,
     pairs: Pairs,
+    prepared: Ragged,
     sids: torch.Tensor,
     out: Path,
     objectives: dict[str, nn.Module],
     batch: int,
     micro: int,
 ) -> Loop:
-    held = TrainingSet(pairs, backbone.prepare(pairs.texts), sids)
+    """A loop that is stepped from outside and writes nothing."""
+    held = TrainingSet(pairs, prepared, sids)
     config = TrainConfig(updates=100_000, batch=batch, micro=micro, lr=1e-4, warm_up=0.0)
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     loop = Loop(
@@ -115,7 +119,8 @@ def _loop(
     return loop
 
 
-def _steps(loop: Loop) -> Iterator[None]:
+def updates_of(loop: Loop) -> Iterator[None]:
+    """One update after another, epoch after epoch."""
     number = 0
     while True:
         for rows in loop.plan.epoch(number // loop.plan.updates_per_epoch):
@@ -127,9 +132,8 @@ def _steps(loop: Loop) -> Iterator[None]:
 class _PlainLoop:
     """A training loop as one writes it with `transformers` alone."""
 
-    def __init__(self, made: T5Backbone, pairs: Pairs, sids: torch.Tensor) -> None:
+    def __init__(self, made: T5Backbone, pairs: Pairs, prepared: Ragged, sids: torch.Tensor) -> None:
         self.model, self.tokenizer = made.model, made.tokenizer
-        prepared = made.prepare(pairs.texts)
         tokens = [prepared.batch(np.array([row])).values[0].tolist() for row in range(len(prepared))]
         end = made.tokenizer.eos_token_id
         level = torch.arange(sids.shape[1])

@@ -2,13 +2,14 @@
 
 from restd.data.catalog import Catalog
 from restd.data.check import DataCheck, check_data
-from restd.data.dataset import Written, open_dataset, write_dataset
-from restd.data.histories import Histories, History, Prefixes, leave_one_out, read_histories
+from restd.data.dataset import EVIDENCE, Task, Written, open_dataset, task_in, write_dataset
+from restd.data.histories import Histories, History, Prefixes, Query, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
 __all__ = [
+    "EVIDENCE",
     "GRADES",
     "SPLITS",
     "Catalog",
@@ -16,7 +17,9 @@ __all__ = [
     "Histories",
     "History",
     "Prefixes",
+    "Query",
     "Source",
+    "Task",
     "Written",
     "check_data",
     "leave_one_out",
@@ -24,5 +27,6 @@ __all__ = [
     "read_histories",
     "read_judgments",
     "refuse_unknown_items",
+    "task_in",
     "write_dataset",
 ]

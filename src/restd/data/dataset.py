@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from restd.progress import Advance, progress
 KIND = "dataset"
 SCHEMA = 1
 TABLES = ("items", "judgments", "histories")
+Task = Literal["search", "recommend"]
+"""What a model is asked: a text, or what a user took so far."""
+EVIDENCE: dict[Task, str] = {"search": "judgments", "recommend": "histories"}
+"""The table a task is learned from and judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +77,12 @@ def optional_table(path: Path, name: str) -> Path | None:
     if len(matches) > 1:
         raise DataError(f"{path} holds {len(matches)} files named {name}.*, and one is wanted; name the file itself.")
     return matches[0] if matches else None
+
+
+def task_in(folder: Path) -> Task:
+    """The task a data set is for: `recommend` where it has histories alone; one that has both tables must be told."""
+    if not folder.is_dir() or optional_table(folder, EVIDENCE["recommend"]) is None:
+        return "search"
+    if optional_table(folder, EVIDENCE["search"]) is None:
+        return "recommend"
+    raise DataError(f"{folder} has judgments and histories; say which are meant with --task search or recommend.")

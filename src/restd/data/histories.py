@@ -19,6 +19,8 @@ FEWEST = 3
 """Events of a user who can be held out: something to know, the item to validate with, the item to test with."""
 _BEHIND = {"valid": 2, "test": 1}
 """Where a user's held-out item stands, counted from the end."""
+_LARGEST = 9e12
+"""Times with fractions count in millionths, and this many still fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class History:
 
     def __str__(self) -> str:
         return ", ".join(self.items)
+
+
+Query = str | History
+"""What a ranker is asked: words, or what comes next."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,39 +244,67 @@ def read_histories(path: Path, *, columns: Mapping[str, str] | None = None) -> p
     """
     path = find_table(Path(path), "histories")
     found = resolve_columns(column_names(path), columns or {}, required=("user", "item"), optional=("time",), path=path)
-    batches = list(read_batches(path, rows=1 << 16))
+    wanted = list(dict.fromkeys(found.values()))
+    batches = [_with_texts(batch, found, path) for batch in read_batches(path, rows=1 << 16, columns=wanted)]
     if not batches:
         raise DataError(f"{path} holds no events; wanted one user and item a row.")
-    raw = pa.Table.from_batches(batches)
+    try:
+        raw = pa.concat_tables(batches, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{path}: column {found.get('time')!r} holds numbers as well as text; write one kind."
+        ) from error
     user, item = (required_text(raw, found[name], path=path) for name in ("user", "item"))
     time = _times(raw[found["time"]], found["time"], path) if "time" in found else np.arange(len(raw))
-    order = np.lexsort((time, pc.dictionary_encode(user).unify_dictionaries().combine_chunks().indices.to_numpy()))
-    return pa.table({"user": user, "item": item, "time": pa.array(time)}).take(order)
+    return in_order(pa.table({"user": user, "item": item, "time": pa.array(time)}))
+
+
+def in_order(events: pa.Table) -> pa.Table:
+    """Sort events by user, in order of first appearance, and then by time; equal times stay as they are.
+
+    >>> in_order(pa.table({"user": ["u", "v", "u"], "item": ["a", "b", "c"], "time": [2, 1, 1]}))["item"].to_pylist()
+    ['c', 'a', 'b']
+    """
+    user = _numbers(pc.dictionary_encode(events["user"]).unify_dictionaries().combine_chunks())
+    return events.take(pa.array(np.lexsort((events["time"].to_numpy(), user))))
+
+
+def _with_texts(batch: pa.RecordBatch, found: Mapping[str, str], path: Path) -> pa.Table:
+    """Users and items as text whatever they are, for JSON lines may hold numbers here and text there."""
+    table = pa.table(batch)
+    for column in {found["user"], found["item"]} - {found.get("time")}:
+        try:
+            text = pc.cast(table[column], pa.string())
+        except pa.ArrowException as error:
+            raise DataError(f"{path}: column {column!r} holds ids that are neither text nor numbers.") from error
+        table = table.set_column(table.column_names.index(column), column, text)
+    return table
+
+
+_TIMES = (pa.int64(), pa.float64(), pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us", "UTC"))
 
 
 def _times(values: pa.ChunkedArray, column: str, path: Path) -> np.ndarray:
     """Return times as integers, in whatever unit the file's whole numbers have; fractions count in millionths of it."""
-    for kind in (pa.int64(), pa.float64(), pa.timestamp("s"), pa.timestamp("us")):
-        try:
-            converted = pc.cast(values, kind)
-        except pa.ArrowException:
+    for kind in _TIMES:
+        converted = _converted(values, kind)
+        if converted is None:
             continue
-        if converted.null_count == 0 and kind == pa.float64():  # fractions of a second decide an order too
+        if kind == pa.float64():  # fractions of a second decide an order too
             return np.round(converted.to_numpy() * 1e6).astype(np.int64)
-        if converted.null_count == 0:
-            return pc.cast(converted, pa.int64(), safe=False).to_numpy().astype(np.int64)
-    row = next((row for row, value in enumerate(values) if not _parses(value)), 0)  # 0: numbers and dates are mixed
-    raise DataError(
+        return pc.cast(converted, pa.int64(), safe=False).to_numpy().astype(np.int64)
+    row = next((row for row, value in enumerate(values) if all(_converted(value, kind) is None for kind in _TIMES)), 0)
+    raise DataError(  # row 0: each parses, but numbers and dates are mixed
         f"{path}: row {first_row(path) + row}, column {column!r}: {values[row].as_py()!r} is neither a number nor a "
         "date and time such as 2026-11-16T08:00:00."
     )
 
 
-def _parses(value: pa.Scalar) -> bool:
-    for kind in (pa.float64(), pa.timestamp("us")):
-        try:
-            if pc.cast(value, kind).is_valid:
-                return True
-        except pa.ArrowException:
-            continue
-    return False
+def _converted(values: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> pa.ChunkedArray | pa.Scalar | None:
+    """The same values as another type, or None where one is missing, has no such form or is no finite number."""
+    try:
+        converted = pc.cast(values, kind)
+    except pa.ArrowException:
+        return None
+    usable = pc.less(pc.abs(converted), _LARGEST) if kind == pa.float64() else pc.is_valid(converted)
+    return converted if pc.all(pc.fill_null(usable, False)).as_py() else None

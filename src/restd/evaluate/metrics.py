@@ -92,7 +92,9 @@ class Measure:
 
 PAPER = tuple(Measure(name, k) for name, k in (("Recall", 5), ("Recall", 10), ("Recall", 100), ("NDCG", 10)))
 PAPER += (Measure("NDCG", 100),)
-"""The paper's columns."""
+"""The paper's columns of retrieval."""
+NEXT = tuple(Measure(name, k) for k in (5, 10, 20) for name in ("Recall", "NDCG"))
+"""Of recommendation: the paper shows the two at 10."""
 
 
 def relative_improvement(score: float, base: float) -> float:

@@ -1,5 +1,6 @@
-"""The queries a ranking is judged on, and what answers them."""
+"""The queries a ranking is judged on, and what answers them: texts with judged items, or histories with the next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from jaxtyping import Bool, Float, Int64
 
 from restd._arrow import pc
 from restd.artifacts import hash_file
-from restd.data import read_judgments
+from restd.data import EVIDENCE, Histories, Query, Task, leave_one_out, read_judgments, task_in
 from restd.data.dataset import find_table
+from restd.data.histories import FEWEST, trained_events
 from restd.errors import DataError
 
 GROUPS = ("seen", "mixed", "unseen")
@@ -23,15 +25,17 @@ class TestSet:
 
     Args:
         split: where they come from.
-        source: hash of the judgments' file.
-        ids: of the queries.
-        texts: of the queries.
+        source: hash of the judgments' or histories' file.
+        ids: of the queries; of users, where they are histories.
+        texts: of the queries, or their histories.
         first: where each query's positives begin.
         rows: the positives, one query after another, each item once.
         grades: theirs, all above zero.
         trained: which of them a training query names too.
-        without_positives: queries of the split that were left out because nothing answers them.
-        unknown: positives that were left out because the index does not have them.
+        without_positives: queries of the split that were left out because nothing answers them; users with too few
+            events to hold one out.
+        unknown: positives, or events, that were left out because the index does not have them.
+        task: what is asked.
     """
 
     __test__ = False  # the name is not a wish to be collected by pytest
@@ -39,13 +43,14 @@ class TestSet:
     split: str
     source: str
     ids: tuple[str, ...]
-    texts: tuple[str, ...]
+    texts: Sequence[Query]
     first: Int64[np.ndarray, "query_plus_one"]
     rows: Int64[np.ndarray, "positive"]
     grades: Float[np.ndarray, "positive"]
     trained: Bool[np.ndarray, "positive"]
     without_positives: int = 0
     unknown: int = 0
+    task: Task = "search"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,15 +67,26 @@ class TestSet:
     def sentences(self) -> list[str]:
         """What was left out, for a person."""
         found = []
+        recommend = self.task == "recommend"
         if self.unknown:
-            found.append(f"{self.unknown:,} positives name items that the index does not have; they are left out")
+            what = "events" if recommend else "positives"
+            found.append(f"{self.unknown:,} {what} name items that the index does not have; they are left out")
         if self.without_positives:
-            found.append(f"{self.without_positives:,} queries have no positive item in the index; they are not judged")
+            why = (
+                f"users have fewer than {FEWEST} events" if recommend else "queries have no positive item in the index"
+            )
+            found.append(f"{self.without_positives:,} {why}; they are not judged")
         return found
 
 
-def read_tests(data: Path, ids: pa.StringArray, *, split: str = "test") -> TestSet:
-    """Read the queries of a split for the items `ids`; a positive is a judgment with a grade above zero."""
+def read_tests(data: Path, ids: pa.StringArray, *, split: str = "test", task: Task | None = None) -> TestSet:
+    """Read the queries of a split for the items `ids`.
+
+    A positive is a judgment with a grade above zero, or the one item a user holds out. The task is told by the tables
+    that are there, where only one kind is.
+    """
+    if (task or task_in(data)) == "recommend":
+        return _read_next(data, ids, split=split)
     judgments = read_judgments(data)
     own = judgments.filter(pc.equal(judgments["split"], split))
     if not len(own):
@@ -86,6 +102,29 @@ def read_tests(data: Path, ids: pa.StringArray, *, split: str = "test") -> TestS
             "index and judgments are of the same catalogue."
         )
     return _collected(known, judgments, ids, split=split, source=hash_file(find_table(data, "judgments")), own=own)
+
+
+def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
+    """Every user's history, and the item that was held out of it."""
+    whole, _ = Histories.read(data)
+    histories, unknown = whole.over(ids)
+    asked = leave_one_out(histories, split)
+    counts = np.bincount(histories.taken[trained_events(histories)], minlength=len(ids))
+    users = histories.users.take(pa.array(asked.user)).to_pylist()
+    names = users if split != "train" else [f"{user} {end}" for user, end in zip(users, asked.end, strict=True)]
+    return TestSet(
+        split=split,
+        source=hash_file(find_table(data, EVIDENCE["recommend"])),
+        ids=tuple(names),
+        texts=asked,
+        first=np.arange(len(asked) + 1),
+        rows=asked.targets,
+        grades=np.ones(len(asked)),
+        trained=counts[asked.targets] > 0,
+        without_positives=int((histories.lengths < FEWEST).sum()),
+        unknown=unknown,
+        task="recommend",
+    )
 
 
 def _collected(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -41,8 +41,8 @@ class Backbone(Protocol):
         """Width of the decoder's states."""
         ...
 
-    def prepare(self, texts: Sequence[str], *, task: str = "query", cache: Path | None = None) -> Ragged:
-        """Turn texts into what `encode` reads; `cache` is a folder that may keep what was costly."""
+    def prepare(self, texts: Any, *, task: str = "query", cache: Path | None = None) -> Ragged:
+        """Turn texts (TIGER: histories) into what `encode` reads; `cache` is a folder that may keep what was costly."""
         ...
 
     def encode(self, inputs: Inputs) -> Memory:

@@ -13,16 +13,19 @@ from restd.artifacts import Artifact, open_artifact
 from restd.artifacts.manifest import MANIFEST
 from restd.artifacts.store import Writer
 from restd.config import plain
+from restd.data import Task
 from restd.encode import Embeddings, Encoder, TfidfSvdEncoder, load_encoder
 from restd.encode.encoders import TFIDF_SVD
 from restd.errors import ArtifactError, ConfigError
 from restd.index import SidIndex
 from restd.models.calir import CalirBackbone, CalirConfig
 from restd.models.categories import Categories
+from restd.models.code_t5 import CodeT5
 from restd.models.compact import CompactBackbone, CompactConfig
 from restd.models.t5 import T5Backbone, T5Config, load_pretrained
+from restd.models.tiger import TigerBackbone, TigerConfig
 
-AnyBackbone = CompactBackbone | T5Backbone | CalirBackbone
+AnyBackbone = CompactBackbone | T5Backbone | CalirBackbone | TigerBackbone
 KIND = "model"
 SCHEMA = 1
 FOLDER = "model"
@@ -30,18 +33,29 @@ FOLDER = "model"
 _INDEX = "index"
 
 
+def task_of(body: str) -> Task:
+    """The task of a network, as models and manifests name it."""
+    return "recommend" if body == "tiger" else "search"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Which backbone, and the settings of its parts."""
 
-    backbone: Literal["compact", "t5", "calir"] = "compact"
+    backbone: Literal["compact", "t5", "calir", "tiger"] = "compact"
     compact: CompactConfig = field(default_factory=CompactConfig)
     t5: T5Config = field(default_factory=T5Config)
     calir: CalirConfig = field(default_factory=CalirConfig)
+    tiger: TigerConfig = field(default_factory=TigerConfig)
+
+    @property
+    def task(self) -> Task:
+        """What it is asked: a text (`search`) or what a user took (`recommend`)."""
+        return task_of(self.backbone)
 
     @property
     def body(self) -> str:
-        """The network itself: `compact` or `t5`."""
+        """The network itself: `compact`, `t5` or `tiger`."""
         return self.calir.body if self.backbone == "calir" else self.backbone
 
     @property
@@ -70,6 +84,8 @@ def make_backbone(
         categories: of the index's items, for CaLIR.
         seed: of every weight that is drawn.
     """
+    if config.backbone == "tiger":
+        return TigerBackbone.made(index.sizes, config.tiger, seed=seed)
     depth = config.calir.depth
     if config.backbone == "calir":
         given = (config.compact if config.body == "compact" else config.t5).steps
@@ -129,8 +145,8 @@ def describe(backbone: AnyBackbone) -> dict[str, Any]:
     if isinstance(backbone, CalirBackbone):
         body = describe(backbone.body)
         return {**body, "calir": plain(backbone.config), "induced": backbone.table.induced}
-    kind = "compact" if isinstance(backbone, CompactBackbone) else "t5"
-    described = {"body": kind, "config": plain(backbone.config), "sizes": list(backbone.sizes)}
+    kinds = {CompactBackbone: "compact", T5Backbone: "t5", TigerBackbone: "tiger"}
+    described = {"body": kinds[type(backbone)], "config": plain(backbone.config), "sizes": list(backbone.sizes)}
     if isinstance(backbone, CompactBackbone):
         described["encoder"] = backbone.sentence_encoder.identity
     return described
@@ -144,13 +160,14 @@ def write_backbone(writer: Writer, backbone: AnyBackbone, state: Mapping[str, Te
         backbone.table.write(writer, ids)
         inside = {name.removeprefix("body."): value for name, value in state.items() if name.startswith("body.")}
         write_backbone(writer, backbone.body, inside, ids)
-    elif isinstance(backbone, T5Backbone):
+    elif isinstance(backbone, CodeT5):
         from transformers.utils.logging import disable_progress_bar
 
         weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
         disable_progress_bar()
         backbone.model.save_pretrained(writer.folder, state_dict=weights)
-        backbone.tokenizer.save_pretrained(writer.folder)
+        if isinstance(backbone, T5Backbone):
+            backbone.tokenizer.save_pretrained(writer.folder)
     else:
         writer.tensors("model", _arrays(state))
         if isinstance(backbone.sentence_encoder, TfidfSvdEncoder):
@@ -162,6 +179,8 @@ def write_backbone(writer: Writer, backbone: AnyBackbone, state: Mapping[str, Te
 def read_backbone(artifact: Artifact, described: Mapping[str, Any]) -> AnyBackbone:
     """Make a backbone again from what `write_backbone` wrote."""
     sizes = tuple(described["sizes"])
+    if described["body"] == "tiger":
+        return TigerBackbone.load(artifact.folder, sizes, TigerConfig(**described["config"]))
     if described["body"] == "t5":
         model, tokenizer = load_pretrained(str(artifact.folder))
         body: T5Backbone | CompactBackbone = T5Backbone(model, tokenizer, sizes, T5Config(**described["config"]))

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from restd.encode import Inputs, Ragged
+from restd.encode import Ragged
 from restd.errors import ConfigError, DataError
-from restd.models.contract import Memory, Output, code_mask, refuse_bad_steps, seeded
-from restd.models.decoding import Normalizer, Stepper
+from restd.models.code_t5 import CodeT5
+from restd.models.contract import Output, seeded
 from restd.models.tokenizer import train_tokenizer
 
 FRESH = "fresh"
@@ -58,25 +58,18 @@ class T5Config:
             raise ConfigError(f"A dropout of {self.dropout} was asked for; wanted 0 or more and below 1.")
 
 
-class T5Backbone(nn.Module):
-    """T5 or mT5 with level-specific code tokens.
+class T5Backbone(CodeT5):
+    """T5 or mT5 that reads texts.
 
-    States are the decoder's output after its final norm, before the scaling T5 applies for tied embeddings. The
-    generation loss is over the whole vocabulary, the end of the sequence included; `logits` are over a level's codes.
+    The generation loss is over the whole vocabulary, the end of the sequence included; `logits` over a level's codes.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Any, sizes: tuple[int, ...], config: T5Config) -> None:
-        super().__init__()
-        refuse_bad_steps(config.steps)
-        self.config, self.sizes, self.tokenizer = config, sizes, tokenizer
-        self.model: Any = model
         tokens = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
         for level, size in enumerate(sizes):
             tokens[level, :size] = torch.tensor(tokenizer.convert_tokens_to_ids(code_tokens(level, size)))
-        self.tokens: Tensor
-        self.code_mask: Tensor
-        self.register_buffer("tokens", tokens, persistent=False)
-        self.register_buffer("code_mask", code_mask(sizes), persistent=False)
+        super().__init__(model, tokens, sizes, config.steps)
+        self.config, self.tokenizer = config, tokenizer
 
     @classmethod
     def made(cls, sizes: tuple[int, ...], config: T5Config, *, texts: Sequence[str] = (), seed: int) -> "T5Backbone":
@@ -94,16 +87,6 @@ class T5Backbone(nn.Module):
         _draw_new_embeddings(model, tokenizer.convert_tokens_to_ids([*TASKS.values(), *new]), seed)
         return cls(model, tokenizer, sizes, config)
 
-    @property
-    def width(self) -> int:
-        """Width of the decoder's states."""
-        return self.model.config.d_model
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """Every part learns at the same rate."""
-        return {}
-
     def prepare(self, texts: Sequence[str], *, task: str = "query", cache: Path | None = None) -> Ragged:
         """Token ids behind a task token; cheap, so that `cache` is not used."""
         # punctuation that a tokenizer may not know is nothing to warn of; lengths are counted here
@@ -111,54 +94,6 @@ class T5Backbone(nn.Module):
         limit, end = self.config.max_tokens, self.tokenizer.eos_token_id
         ids = [np.array(row if len(row) <= limit else [*row[: limit - 1], end], np.int64) for row in whole]
         return Ragged.of(ids, cut=sum(len(row) > limit for row in whole))
-
-    def encode(self, inputs: Inputs) -> Memory:
-        """Run the encoder."""
-        found = self.model.encoder(input_ids=inputs.values, attention_mask=inputs.mask)
-        return Memory(found.last_hidden_state, inputs.mask)
-
-    def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
-        """States that predict each code and the end; the last latent step and all codes go in together."""
-        levels, given = len(self.sizes), sids.shape[1]
-        embed = self.model.get_input_embeddings()
-        begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
-        following, cache, latents = embed(begin), None, []
-        for _ in range(max(self.config.steps, 1) - 1):
-            found = self._decode(memory, following, cache, keep=True)
-            following, cache = found.last_hidden_state, found.past_key_values
-            latents.append(following)
-        level = torch.arange(given, device=sids.device)
-        inputs = torch.cat([following, embed(self.tokens[level, sids])], dim=1)
-        states = self._decode(memory, inputs, cache, keep=cache is not None).last_hidden_state
-        ending = states[:, levels] if given == levels else None
-        thoughts = torch.cat([*latents, states[:, :1]], dim=1) if self.config.steps else None
-        return Output(states[:, : min(given + 1, levels)], latents=thoughts, ending=ending)
-
-    def _decode(self, memory: Memory, inputs: Float[Tensor, "row position width"], cache: Any, *, keep: bool) -> Any:
-        return self.model.decoder(
-            inputs_embeds=inputs,
-            encoder_hidden_states=memory.states,
-            encoder_attention_mask=memory.mask,
-            past_key_values=cache,
-            use_cache=keep,
-        )
-
-    def vocabulary_logits(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch word"]:
-        """Scores over the whole vocabulary."""
-        return self.model.lm_head(states * self.output_scale)
-
-    def logits(self, states: Float[Tensor, "row level width"]) -> Float[Tensor, "row level code"]:
-        """Scores over each level's codes; codes that a level lacks get -inf."""
-        levels = states.shape[1]
-        weight = self.model.lm_head.weight[self.tokens[:levels]]
-        scores = torch.einsum("rlw,lcw->rlc", states * self.output_scale, weight)
-        return scores.masked_fill(~self.code_mask[:levels], -torch.inf)
-
-    @property
-    def output_scale(self) -> float:
-        """What T5 multiplies states with before an output layer that is tied to its embeddings."""
-        shape = self.model.config
-        return self.width**-0.5 if shape.model_type == "t5" and shape.scale_decoder_outputs else 1.0
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """Mean cross-entropy over the whole vocabulary at every code and at the end."""
@@ -169,16 +104,6 @@ class T5Backbone(nn.Module):
         wanted = torch.cat([self.tokens[level, sids], end], dim=1)
         states = torch.cat([output.states, output.ending[:, None]], dim=1)
         return nn.functional.cross_entropy(self.vocabulary_logits(states.flatten(0, 1)).float(), wanted.flatten())
-
-    def route(self, memory: Memory, *, width: int) -> None:
-        """It knows no categories of its own."""
-        return None
-
-    def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
-        """Copy the decoder's weights for decoding level by level."""
-        from restd.models.t5_stepper import T5Stepper
-
-        return T5Stepper(self, normalizer=normalizer)
 
 
 def code_tokens(level: int, size: int) -> list[str]:

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from restd.models.code_t5 import CodeT5
 from restd.models.decoding import Normalizer
 from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
-from restd.models.t5 import T5Backbone
 
 _WORDS = 1_024
 """Words a product and thread: few enough for their scores to stay in a processor's cache until they are summed."""
@@ -25,13 +25,13 @@ class T5Stepper(CachedStepper):
     """
 
     @torch.inference_mode()
-    def __init__(self, backbone: T5Backbone, *, normalizer: Normalizer = "full_vocab") -> None:
+    def __init__(self, backbone: CodeT5, *, normalizer: Normalizer = "full_vocab") -> None:
         model, shape = backbone.model, backbone.model.config
         embeddings = model.get_input_embeddings().weight
         output = model.lm_head.weight * backbone.output_scale
         bias = output.new_zeros(backbone.tokens.shape).masked_fill_(~backbone.code_mask, -torch.inf)
         words = output.split(_WORDS * torch.get_num_threads()) if normalizer == "full_vocab" else ()
-        positions = max(backbone.config.steps, 1) + len(backbone.sizes) - 1
+        positions = max(backbone.steps, 1) + len(backbone.sizes) - 1
         normalize = partial(_rms_norm, floor=shape.layer_norm_epsilon)
         gain = model.decoder.final_layer_norm.weight.clone()
         super().__init__(
@@ -47,7 +47,7 @@ class T5Stepper(CachedStepper):
             start=embeddings[shape.decoder_start_token_id].clone(),
             codes=embeddings[backbone.tokens],
             finish=lambda states: normalize(states).mul_(gain),
-            steps=backbone.config.steps,
+            steps=backbone.steps,
         )
 
 

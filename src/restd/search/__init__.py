@@ -5,7 +5,8 @@ from restd.search.explain import Explanation, LevelTrace
 from restd.search.fusion import Ranker, fuse
 from restd.search.heads import HeadUse, KeptHeads
 from restd.search.items import Condition, Items
-from restd.search.retriever import Hit, Retriever
+from restd.search.retriever import Retriever
+from restd.search.shelf import Hit, Shelf
 
 __all__ = [
     "Beams",
@@ -19,6 +20,7 @@ __all__ = [
     "LevelTrace",
     "Ranker",
     "Retriever",
+    "Shelf",
     "beam_search",
     "exact_rank",
     "exact_scores",

@@ -4,19 +4,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from restd.data import History, Prefixes, Query
 from restd.errors import ConfigError, DataError
 from restd.index import Trie
 
 
-def cleaned(queries: Sequence[str], k: int) -> list[str]:
-    """Texts without control characters; an empty one is an error, as is a wish for nothing."""
+def cleaned(queries: Sequence[Query], k: int) -> Sequence[Query]:
+    """Texts without control characters, histories as they are; an empty text is an error, as is a wish for nothing."""
     if k < 1:
         raise ConfigError(f"k = {k} was asked for; wanted at least 1.")
-    found = []
+    if isinstance(queries, Prefixes):
+        return queries
+    found: list[Query] = []
     for query in queries:
+        if isinstance(query, History):
+            found.append(query)
+            continue
         text = "".join(letter if letter.isprintable() else " " for letter in query).strip()
         if not text:
             raise DataError(f"The query {query[:40]!r} holds no text; wanted some words.")
@@ -51,6 +57,24 @@ def first_rows(rows: Int[np.ndarray, "query _"], count: int) -> Int[np.ndarray, 
     found = np.full((len(rows), max(map(len, kept), default=0)), -1, np.int64)
     for query, held in enumerate(kept):
         found[query, : len(held)] = held
+    return found
+
+
+def without_seen(
+    rows: Int[np.ndarray, "query deep"],
+    scores: Float[np.ndarray, "query deep"],
+    taken: Sequence[Int[np.ndarray, "_"]],
+    k: int,
+) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+    """Each query's best k without the items it took already; ranks that nothing fills are -1.
+
+    >>> without_seen(np.array([[4, 5, 6]]), np.array([[-1.0, -2.0, -3.0]]), [np.array([4])], 2)[0].tolist()
+    [[5, 6]]
+    """
+    found = np.full((len(rows), k), -1, np.int64), np.full((len(rows), k), -np.inf)
+    for query, held in enumerate(taken):
+        kept = np.flatnonzero((rows[query] >= 0) & ~np.isin(rows[query], held))[:k]
+        found[0][query, : len(kept)], found[1][query, : len(kept)] = rows[query, kept], scores[query, kept]
     return found
 
 

@@ -1,7 +1,7 @@
 """Rankers, and lists of several of them made into one."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,9 +14,12 @@ class Ranker(Protocol):
     """Anything that ranks the items of an index for queries: a retriever, a baseline."""
 
     def rank(
-        self, queries: Sequence[str], k: int
+        self, queries: Sequence[Any], k: int
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """Rows of the best items and their scores, best first; -1 where there are fewer."""
+        """Rows of the best items and their scores, best first; -1 where there are fewer.
+
+        Queries are texts, or `History` for those who recommend.
+        """
         ...
 
 

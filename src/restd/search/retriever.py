@@ -2,8 +2,8 @@
 
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -15,58 +15,35 @@ from jaxtyping import Bool, Float, Int, Int64
 
 from restd._arrow import pc
 from restd.artifacts import create
-from restd.data import Catalog, dataset
+from restd.data import Catalog, History, Query, dataset
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
-from restd.errors import ConfigError, DataError
+from restd.errors import ConfigError
 from restd.index import SidIndex, Trie
-from restd.models import AnyBackbone, CachedRoutes, CalirBackbone, Memory, open_model, refuse_other_layout
+from restd.models import (
+    AnyBackbone,
+    CachedRoutes,
+    CalirBackbone,
+    Memory,
+    open_model,
+    prepare_queries,
+    refuse_other_layout,
+)
 from restd.models.decoding import Stepper
 from restd.models.store import find_encoder
-from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of
+from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of, without_seen
 from restd.search.beam import beam_search
 from restd.search.explain import Explanation, rank_of_all, trace, width_needed
 from restd.search.fusion import Ranker, fuse
 from restd.search.heads import HeadUse, KeptHeads, head_search
 from restd.search.items import Condition, Items
 from restd.search.places import places
+from restd.search.shelf import Hit, Shelf
 
 _BATCH = 32
+_POOL = 1_024
 _WIDTH = 100
 _DEEP = 10
-_TRIES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """An answer."""
-
-    item: str
-    title: str
-    score: float
-    sid: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Shelf:
-    """An index and what is known of its items; replaced as a whole, so that a search sees one or the other."""
-
-    index: SidIndex
-    items: Items
-    tries: dict[bytes, Trie] = field(default_factory=dict)
-
-    def trie(self, kept: Bool[np.ndarray, "item"] | None) -> Trie:
-        """The trie of all items, or of those that are kept; the last few are remembered."""
-        if kept is None:
-            return self.index.trie
-        key = np.packbits(kept).tobytes()
-        found = self.tries.get(key)  # looked up once: another thread may forget it meanwhile
-        if found is None:
-            found = self.index.trie.restrict(torch.from_numpy(kept))
-            if len(self.tries) >= _TRIES:
-                self.tries.clear()
-            self.tries[key] = found
-        return found
 
 
 class Retriever:
@@ -86,7 +63,7 @@ class Retriever:
     ) -> None:
         self.backbone = backbone.eval()
         self.companions = tuple(companions)
-        self._shelf = _Shelf(index, Items(index.table.ids, catalog))
+        self._shelf = Shelf(index, Items(index.table.ids, catalog))
         self.heads: KeptHeads | None = None
         """Heads kept from training, where they were asked for."""
         self.source: Path | None = None
@@ -155,36 +132,55 @@ class Retriever:
             rows, scores = self._generative(shelf, texts, k, **options)
         else:
             raise ConfigError(f"Mode {mode!r} is unknown; wanted generative or hybrid.")
-        titles = shelf.items.titles()
-        hits = [
-            [
-                Hit(shelf.items.ids[row].as_py(), titles[row].as_py(), score, tuple(shelf.index.sids[row].tolist()))
-                for row, score in zip(held.tolist(), scored.tolist(), strict=True)
-                if row >= 0
-            ]
-            for held, scored in zip(rows, scores, strict=True)
-        ]
+        hits = shelf.hits(rows, scores)
         return hits[0] if isinstance(query, str) else hits
 
+    def recommend(
+        self, history: Sequence[str] | History, k: int = 10, *, seen: bool = False, **options: Any
+    ) -> list[Hit]:
+        """Find what a user will want next.
+
+        Args:
+            history: ids of the items they took, the latest last; a `History` also says who they are.
+            k: items wanted.
+            seen: whether items of the history may come back; off here, on in `rank`, as in the paper's protocol.
+            options: as `rank` takes them.
+        """
+        asked = history if isinstance(history, History) else History(tuple(history))
+        shelf = self._shelf
+        return shelf.hits(*self._ranked(shelf, [asked], k, seen=seen, **options))[0]
+
     def rank(
-        self, queries: Sequence[str], k: int, **options: Any
+        self, queries: Sequence[Query], k: int, **options: Any
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         """Rows of the best items and their scores, best first; -1 where fewer items qualify.
 
         Args:
-            queries: texts.
+            queries: texts; for a model that recommends, histories.
             k: items wanted.
             options: `width` of the beam (100, and never below k unless `widen` is False); `score_norm`, one of
                 full_vocab, level_codes and trie_children; `where`, conditions such as "category=Home" or "price<=50";
                 `allow` and `deny`, item ids; `category_width`, categories a CaLIR model searches (3; 0 for the whole
-                catalogue); `routes`, categories that another model chose; `heads`, a `HeadUse` where they were kept.
+                catalogue); `routes`, categories that another model chose; `heads`, a `HeadUse` where they were kept;
+                `seen=False` leaves out what a history holds already.
         """
-        return self._generative(self._shelf, queries, k, **options)
+        return self._ranked(self._shelf, queries, k, **options)
+
+    def _ranked(
+        self, shelf: Shelf, queries: Sequence[Query], k: int, *, seen: bool = True, **options: Any
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        if seen:
+            return self._generative(shelf, queries, k, **options)
+        taken = [shelf.items.rows(asked.items, what="history") for asked in queries if isinstance(asked, History)]
+        if len(taken) < len(queries):
+            raise ConfigError("Only a history holds items that were seen; leave `seen` on when searching by words.")
+        deeper = min(k + max(map(len, taken), default=0), len(shelf.index))
+        return without_seen(*self._generative(shelf, queries, deeper, **options), taken, k)
 
     def _generative(
         self,
-        shelf: _Shelf,
-        queries: Sequence[str],
+        shelf: Shelf,
+        queries: Sequence[Query],
         k: int,
         *,
         width: int = _WIDTH,
@@ -197,33 +193,32 @@ class Retriever:
         routes: CachedRoutes | None = None,
         heads: HeadUse | None = None,
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        kept = self._kept(shelf, where, allow, deny)
-        texts = cleaned(queries, k)
+        kept = shelf.kept(where, allow, deny)
+        asked = cleaned(queries, k)
         width = max(width, k) if widen else width
         stepper = self._stepper(known_norm(score_norm))
-        found = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float64)
-        for start in range(0, len(texts), _BATCH):
-            memory = self._memory(texts[start : start + _BATCH])
+        found = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float64)
+        for numbers, memory in self._memories(shelf, asked):
             routed = self._routed(memory, category_width)
             if routes is not None:
-                routed = torch.from_numpy(routes.route(queries[start : start + _BATCH]))
+                routed = torch.from_numpy(routes.route([str(queries[number]) for number in numbers]))
             for rows, trie in self._tries(shelf, memory, kept, routed, least=k if widen else 1):
                 part = memory.take(torch.tensor(rows))
                 normalized = score_norm == "trie_children"
                 if heads is not None:
                     held = self._head_search(heads, shelf, stepper, part, trie, k, width, normalized)
                     for name, row in enumerate(rows):
-                        found[0][start + row], found[1][start + row] = held[0][name], held[1][name]
+                        found[0][numbers[row]], found[1][numbers[row]] = held[0][name], held[1][name]
                     continue
                 beams = beam_search(stepper, part, trie, width=width, trie_normalized=normalized)
                 for place, row in enumerate(rows):
-                    fill(found, start + row, trie, beams.leaves[place], beams.scores[place])
+                    fill(found, numbers[row], trie, beams.leaves[place], beams.scores[place])
         return found
 
     def _head_search(
         self,
         use: HeadUse,
-        shelf: _Shelf,
+        shelf: Shelf,
         stepper: Stepper,
         memory: Memory,
         trie: Trie,
@@ -239,10 +234,15 @@ class Retriever:
         return head_search(self.heads, use, shelf.index, stepper, memory, trie, k, width, normalized)
 
     @torch.inference_mode()
-    def _memory(self, texts: Sequence[str]) -> Memory:
+    def _memories(self, shelf: Shelf, queries: Sequence[Query]) -> Iterator[tuple[list[int], Memory]]:
+        """Queries as the model reads them, in batches, with their numbers; neighbours in length go together."""
         device = next(self.backbone.parameters()).device
-        prepared = self.backbone.prepare(texts)
-        return self.backbone.encode(prepared.batch(np.arange(len(texts))).to(device))
+        for start in range(0, len(queries), _POOL):
+            prepared = prepare_queries(self.backbone, queries[start : start + _POOL], shelf.index)
+            order = np.argsort(prepared.lengths, kind="stable")
+            for place in range(0, len(order), _BATCH):
+                rows = order[place : place + _BATCH]
+                yield (start + rows).tolist(), self.backbone.encode(prepared.batch(rows).to(device))
 
     @torch.inference_mode()
     def _routed(self, memory: Memory, width: int) -> Int64[torch.Tensor, "query width"] | None:
@@ -251,7 +251,7 @@ class Retriever:
 
     def _tries(
         self,
-        shelf: _Shelf,
+        shelf: Shelf,
         memory: Memory,
         kept: Bool[np.ndarray, "item"] | None,
         routed: Int64[torch.Tensor, "query width"] | None,
@@ -272,7 +272,7 @@ class Retriever:
             parts.append((rows, shelf.trie(both if both.sum() >= least else kept)))
         return parts
 
-    def _members(self, shelf: _Shelf, chosen: tuple[int, ...]) -> Bool[np.ndarray, "item"]:
+    def _members(self, shelf: Shelf, chosen: tuple[int, ...]) -> Bool[np.ndarray, "item"]:
         """Items of these categories; items that came after training have no category and are always searched."""
         assert isinstance(self.backbone, CalirBackbone)
         members = self.backbone.table.members(np.array(chosen))
@@ -281,30 +281,12 @@ class Retriever:
         place = pc.index_in(shelf.items.ids, value_set=self.backbone.ids)
         return pc.fill_null(pa.array(members).take(place), True).to_numpy(zero_copy_only=False)
 
-    def _kept(
-        self, shelf: _Shelf, where: Sequence[str | Condition], allow: Sequence[str] | None, deny: Sequence[str]
-    ) -> Bool[np.ndarray, "item"] | None:
-        if not where and allow is None and not deny:
-            return None
-        conditions = [Condition.parse(held) if isinstance(held, str) else held for held in where]
-        kept = shelf.items.meeting(conditions)
-        if allow is not None:
-            chosen = np.zeros(len(kept), bool)
-            chosen[shelf.items.rows(allow, what="allow")] = True
-            kept &= chosen
-        if deny:
-            kept[shelf.items.rows(deny, what="deny")] = False
-        if not kept.any():
-            said = ", ".join(f"{held.column}{held.operator}{held.value}" for held in conditions) or "allow and deny"
-            raise DataError(f"No item meets the filter ({said}); loosen it.")
-        return kept
-
     def _hybrid(
-        self, shelf: _Shelf, queries: Sequence[str], k: int, **options: Any
+        self, shelf: Shelf, queries: Sequence[str], k: int, **options: Any
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         if not self.companions:
             raise ConfigError("A hybrid search fuses other rankers with the model; give some as companions.")
-        kept = self._kept(shelf, options.get("where", ()), options.get("allow"), options.get("deny", ()))
+        kept = shelf.kept(options.get("where", ()), options.get("allow"), options.get("deny", ()))
         deep = min(max(_DEEP * k, _WIDTH), len(shelf.index))
         lists = [self._generative(shelf, queries, deep, **options)[0]]
         wanted = deep if kept is None else len(shelf.index)
@@ -317,7 +299,7 @@ class Retriever:
 
     def explain(
         self,
-        query: str,
+        query: Query,
         item: str,
         *,
         width: int = _WIDTH,
@@ -331,8 +313,8 @@ class Retriever:
         shelf = self._shelf
         norm = known_norm(score_norm)
         row = int(shelf.items.rows([item], what="explain")[0])
-        memory = self._memory(cleaned([query], 1))
-        kept = self._kept(shelf, where, allow, deny)
+        ((_, memory),) = self._memories(shelf, cleaned([query], 1))
+        kept = shelf.kept(where, allow, deny)
         ((_, trie),) = self._tries(shelf, memory, kept, self._routed(memory, category_width), least=1)
         sid = torch.from_numpy(shelf.index.sids[row].astype(np.int64))
         same = {"trie_normalized": norm == "trie_children"}
@@ -342,7 +324,7 @@ class Retriever:
         needed = width if rank else width_needed(stepper, memory, trie, sid, width=width, **same) if inside else None
         title = shelf.items.titles()[row].as_py()
         whole = rank_of_all(stepper, memory, shelf.trie(kept), sid, **same) if kept is None or kept[row] else None
-        return Explanation(query, item, title, tuple(sid.tolist()), width, levels, rank, whole, needed)
+        return Explanation(str(query), item, title, tuple(sid.tolist()), width, levels, rank, whole, needed)
 
     def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
         """Make new items findable without training: encode, quantise with the codebooks as they are, insert.

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from restd.data import Query
 from restd.errors import ConfigError, DataError
 from restd.evaluate import Measure, TestSet, judge, units
 from restd.index import SidIndex
-from restd.models import AnyBackbone, open_model
+from restd.models import AnyBackbone, open_model, prepare_queries
 from restd.models.contract import Memory
 from restd.models.decoding import Stepper
 from restd.progress import Advance, progress
@@ -35,18 +36,20 @@ class Searcher:
 
     backbone: AnyBackbone
     stepper: Stepper
+    index: SidIndex
 
     @classmethod
-    def of(cls, model: Path) -> "Searcher":
+    def of(cls, model: Path, index: SidIndex) -> "Searcher":
         """Open a trained run."""
         backbone, _ = open_model(model)
         backbone.eval()
-        return cls(backbone, backbone.stepper())
+        return cls(backbone, backbone.stepper(), index)
 
     @torch.inference_mode()
-    def read(self, texts: Sequence[str]) -> Memory:
+    def read(self, queries: Sequence[Query]) -> Memory:
         """Read queries."""
-        return self.backbone.encode(self.backbone.prepare(texts).batch(np.arange(len(texts))))
+        prepared = prepare_queries(self.backbone, queries, self.index)
+        return self.backbone.encode(prepared.batch(np.arange(len(queries))))
 
 
 def prefix_recall(
@@ -129,7 +132,7 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
     _refuse_missing(study, shown)
     with progress("Following beams", total=len(shown) * (len(_WIDTHS) + 1) * len(tests)) as advance:
         for objective in shown:
-            searcher = Searcher.of(study.model(objective, seed))
+            searcher = Searcher.of(study.model(objective, seed), study.index)
             lists: dict[str, np.ndarray] = {}
             for width in _WIDTHS:
                 recall, lists[str(width)] = prefix_recall(searcher, tests, study.index, width=width, advance=advance)
@@ -201,7 +204,7 @@ def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int
     gaps = study.cell(ours, seed).values["sid"][measure] - study.cell(theirs, seed).values["sid"][measure]
     order = np.argsort(-gaps, kind="stable")
     chosen = list(dict.fromkeys([*order[: -(-count // 2)].tolist(), *order[::-1][: count // 2].tolist()]))
-    models = {name: Searcher.of(study.model(name, seed)) for name in (ours, theirs)}
+    models = {name: Searcher.of(study.model(name, seed), study.index) for name in (ours, theirs)}
     catalog = study.catalog()
     items = Items(index.table.ids, catalog)
     titles, ids = items.titles().to_pylist(), index.table.ids.to_pylist()
@@ -259,7 +262,7 @@ def _case(
         )
         traces[name] = {"levels": [held.to_dict() for held in levels], "rank": rank}
     return {
-        "query": tests.texts[number],
+        "query": str(tests.texts[number]),
         "gain": gain,
         "measure": measure,
         "width": width,

@@ -237,7 +237,7 @@ def _routes(comparison: Comparison, tests: TestSet) -> CachedRoutes | None:
     start, _ = open_model(comparison.init)
     if not isinstance(start, CalirBackbone):
         raise ConfigError(f"{comparison.init} knows no categories, so it cannot route queries; leave --router own.")
-    return CachedRoutes.of(start.eval(), tests.texts, width=decoding.category_width)
+    return CachedRoutes.of(start.eval(), list(map(str, tests.texts)), width=decoding.category_width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

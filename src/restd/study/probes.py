@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from restd.data import read_judgments
+from restd.data import Query, read_judgments
 from restd.distill import HorizonHeads
 from restd.distill.functions import code_scores
 from restd.errors import DataError
 from restd.evaluate import TestSet, read_tests
 from restd.index import SidIndex
-from restd.models import open_model
+from restd.models import open_model, prepare_queries
 from restd.progress import progress
 from restd.study.finding import Figure, Finding, Table
 from restd.study.matched import label
@@ -36,7 +36,7 @@ Cells = dict[tuple[int, int], np.ndarray]
 class Rows:
     """One row a query and positive item: the query's number and the item's row."""
 
-    texts: tuple[str, ...]
+    texts: tuple[Query, ...]
     query: Int64[np.ndarray, "row"]
     item: Int64[np.ndarray, "row"]
 
@@ -65,7 +65,7 @@ def decoder_states(model: Path, index: SidIndex, rows: Rows, *, levels: int) -> 
     """States of a trained model under teacher forcing on each row's item, without dropout."""
     backbone, _ = open_model(model)
     backbone.eval()
-    prepared = backbone.prepare(rows.texts)
+    prepared = prepare_queries(backbone, rows.texts, index)
     sids = torch.from_numpy(index.sids[rows.item].astype(np.int64))
     found = []
     for start in range(0, len(rows.item), _BATCH):

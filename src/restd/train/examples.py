@@ -1,17 +1,19 @@
-"""Training pairs: a text, and the item whose Semantic ID answers it."""
+"""Training pairs: a text or a history, and the item whose Semantic ID answers it."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64
 
 from restd._arrow import pc
-from restd.data import Catalog, read_judgments, refuse_unknown_items
+from restd.data import Catalog, Histories, Query, Task, leave_one_out, read_judgments, refuse_unknown_items
 from restd.data.dataset import find_table
+from restd.data.histories import FEWEST, count_leaks
 from restd.errors import DataError
 from restd.index import SidIndex
 
@@ -20,9 +22,9 @@ _HELD_OUT = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Pairs of a text and an item's row; `text` is also the number of the query the pair belongs to."""
+    """Pairs of a text or history and an item's row; `text` is also the number of the query the pair belongs to."""
 
-    texts: tuple[str, ...]
+    texts: Sequence[Query]
     text: Int64[np.ndarray, "pair"]
     item: Int64[np.ndarray, "pair"]
     queries: int
@@ -38,7 +40,7 @@ class Pairs:
 
     def at_most(self, count: int) -> "Pairs":
         """Keep at most so many queries an item, chosen by a hash of their texts; queries left without a pair go."""
-        draws = np.array([_uniform(text) for text in self.texts])[self.text]
+        draws = np.array([_uniform(str(text)) for text in self.texts])[self.text]
         order = np.lexsort((draws, self.item))
         first = np.searchsorted(self.item[order], self.item[order])
         kept = np.sort(order[np.arange(len(order)) - first < count])
@@ -56,8 +58,47 @@ class Pairs:
         )
 
 
-def read_pairs(data: Path, index: SidIndex) -> tuple[Pairs, Pairs, int]:
-    """Training and validation pairs of a data set, and how many judgments name items the index does not have.
+class Examples(NamedTuple):
+    """What a run learns from and is validated on."""
+
+    train: Pairs
+    valid: Pairs
+    said: tuple[str, ...]
+    """What was left out, for a person."""
+
+
+def read_examples(data: Path, index: SidIndex, *, task: Task) -> Examples:
+    """Pairs of a data set: of judged queries, or of histories and what came next."""
+    return read_pairs(data, index) if task == "search" else read_next_items(data, index)
+
+
+def read_next_items(data: Path, index: SidIndex) -> Examples:
+    """Every prefix of a user's training events with the item that came next; of validation, each user's one."""
+    whole, repeats = Histories.read(data)
+    histories, unknown = whole.over(index.table.ids)
+    short = int((histories.lengths < FEWEST).sum())
+    held = leave_one_out(histories, "train")
+    if not len(held):
+        raise DataError(
+            f"{data} has nothing to train on: of {len(histories):,} users none has more than the {FEWEST} events that "
+            "leave-one-out needs; wanted users with at least four."
+        )
+    if leaks := count_leaks(histories):
+        raise DataError(f"{leaks:,} held-out items of {data} stand in their own history; this should not be possible.")
+    said = [f"{repeats:,} events repeat an item their user already took; they are left out"] if repeats else []
+    if unknown:
+        said.append(f"{unknown:,} events name items that the index does not have; they are left out")
+    if short:
+        said.append(f"{short:,} users have fewer than {FEWEST} events; nothing of theirs is held out or trained on")
+    train, valid = (
+        Pairs(part, np.arange(len(part)), part.targets, len(part)) for part in (held, leave_one_out(histories, "valid"))
+    )
+    said.append(f"{len(valid):,} users; no held-out item is in its own history or in training (checked)")
+    return Examples(train, valid, tuple(said))
+
+
+def read_pairs(data: Path, index: SidIndex) -> Examples:
+    """Training and validation pairs of judged queries.
 
     A pair is a judgment with a grade above zero. Where no query is marked for validation, a tenth of the training
     queries is, chosen by a hash of their text.
@@ -80,7 +121,8 @@ def read_pairs(data: Path, index: SidIndex) -> tuple[Pairs, Pairs, int]:
         split = _with_validation(positive["query"].to_pylist(), split)
     if not (split == "train").any() or not (split == "valid").any():
         raise DataError(f"{data} has too few training queries to hold some out for validation; wanted at least two.")
-    return _pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), unknown
+    said = (f"{unknown:,} judgments name items that the index does not have; they are left out",) if unknown else ()
+    return Examples(_pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), said)
 
 
 def _with_validation(queries: list[str], split: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from restd.artifacts import hash_file, hash_json, read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
-from restd.data import Catalog
+from restd.data import EVIDENCE, Catalog, Task
 from restd.data.dataset import find_table
 from restd.encode import Ragged, default_encoder, encode_texts, fit_tfidf_svd, load_encoder
 from restd.encode.encoders import TFIDF_SVD
@@ -28,7 +28,9 @@ from restd.models import (
     induce,
     make_backbone,
     open_model,
+    prepare_queries,
     refuse_other_layout,
+    task_of,
 )
 from restd.models.store import model_folder
 from restd.train.config import RunConfig
@@ -46,7 +48,7 @@ class Job:
 
     Args:
         index: the folder `restd index` made, or the index itself.
-        data: judgments, and the items they were made for.
+        data: judgments or histories, and the items they were made for.
         out: folder of the run.
         model: which backbone; a run that goes on from `init` has that one's.
         config: objective and settings.
@@ -62,10 +64,18 @@ class Job:
     init: Path | None = None
     cache: Path | None = None
 
+    @property
+    def task(self) -> Task:
+        """What the model will be asked."""
+        if self.init is None:
+            return self.model.task
+        return task_of(read_manifest(model_folder(self.init)).settings["backbone"]["body"])
+
     def parents(self) -> dict[str, str]:
         """Hashes of what the run is made from."""
         folder = self.index if (self.index / MANIFEST).is_file() else self.index / INDEX_FOLDER
-        found = {"index": read_manifest(folder).content, "judgments": hash_file(find_table(self.data, "judgments"))}
+        evidence = EVIDENCE[self.task]
+        found = {"index": read_manifest(folder).content, evidence: hash_file(find_table(self.data, evidence))}
         if self.init is not None:
             found["init"] = read_manifest(model_folder(self.init)).content
         return found
@@ -105,7 +115,7 @@ def find_backbone(job: Job, index: SidIndex, pairs: Pairs, tell: Tell) -> AnyBac
     categories = None
     if job.model.body == "t5" and job.model.t5.model == "fresh":
         catalog = open_catalog(job.data, index)
-        texts = [*pairs.texts, *islice(_texts(catalog), _TOKENIZER_TEXTS)]
+        texts = [*map(str, pairs.texts), *islice(_texts(catalog), _TOKENIZER_TEXTS)]
     if job.model.backbone == "calir":
         catalog = catalog or open_catalog(job.data, index)
         categories = find_categories(catalog, index, job.model, seed=job.config.train.seed, tell=tell)
@@ -146,14 +156,19 @@ def _texts(catalog: Catalog) -> Iterator[str]:
     return (text for batch in catalog.batches() for text in catalog.texts(batch).to_pylist())
 
 
-def prepare_texts(job: Job, backbone: AnyBackbone, pairs: Pairs, tell: Tell) -> Ragged:
-    """The pairs' texts as the backbone reads them, queries first; what was cut is told."""
+def prepare_texts(job: Job, backbone: AnyBackbone, pairs: Pairs, index: SidIndex, tell: Tell) -> Ragged:
+    """The pairs' texts or histories as the backbone reads them, queries first; what was cut is told."""
+    if job.task == "recommend":
+        held = prepare_queries(backbone, pairs.texts, index)
+        if held.cut:
+            tell(f"{held.cut:,} of {len(held):,} histories are longer than the model reads and lost their beginning")
+        return held
     found = []
     for task, texts in (("query", pairs.texts[: pairs.queries]), ("item", pairs.texts[pairs.queries :])):
         if not texts:
             continue
-        cache = job.cache_folder() / texts_hash([task, *texts])[:16]
-        held = backbone.prepare(texts, task=task, cache=cache)
+        cache = job.cache_folder() / texts_hash([task, *map(str, texts)])[:16]
+        held = prepare_queries(backbone, texts, index, task=task, cache=cache)
         if held.cut:
             whose = "queries" if task == "query" else "items"
             tell(f"{held.cut:,} of {len(texts):,} {whose} are longer than the model's limit and lost their end")

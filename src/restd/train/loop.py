@@ -180,12 +180,12 @@ class Loop:
         bad = [number for number, part in enumerate(parts) if not bool(torch.isfinite(part["loss"]))]
         rows = micros[bad[0] if bad else 0][:3]
         pairs = self.train.pairs
-        named = "; ".join(f"{pairs.texts[pairs.text[row]]!r} with item row {pairs.item[row]}" for row in rows)
+        named = "; ".join(f"{str(pairs.texts[int(pairs.text[row])])!r} with item row {pairs.item[row]}" for row in rows)
         folder = self.out / CHECKPOINT
         kept = f"the last good checkpoint is {folder}" if folder.is_dir() else "no checkpoint was written yet"
         raise TrainingError(
             f"The {'loss' if bad else 'gradient'} of update {update + 1:,} is no number, in the micro-batch that "
-            f"begins with {named}; {kept}. Lower train.lr, or look at those texts."
+            f"begins with {named}; {kept}. Lower train.lr, or look at those."
         )
 
     def _validated(self, standing: Standing, log: RunLog) -> Standing:

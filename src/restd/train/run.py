@@ -25,7 +25,7 @@ from restd.index import SidIndex
 from restd.models import AnyBackbone, CalirBackbone, route_texts
 from restd.models.store import FOLDER, KIND, SCHEMA
 from restd.train.checkpoint import Standing, backbone_state, write_heads, write_model
-from restd.train.examples import Pairs, item_texts, read_pairs
+from restd.train.examples import Pairs, item_texts, read_examples
 from restd.train.job import CACHE, Job, Tell, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
@@ -97,20 +97,22 @@ def _prepared(
     job: Job, index: SidIndex, accelerator: Accelerator, identity: str, tell: Tell, validate: Validate | None
 ) -> "tuple[Loop, _Keeper]":
     """Everything a run needs before its first update."""
-    pairs, valid, unknown = read_pairs(job.data, index)
-    if unknown:
-        tell(f"{unknown:,} judgments name items that the index does not have; they are left out")
+    pairs, valid, said = read_examples(job.data, index, task=job.task)
+    for sentence in said:
+        tell(sentence)
     with accelerator.main_process_first():
         if job.config.train.pairs_per_item:
             pairs = pairs.at_most(job.config.train.pairs_per_item)
         backbone = find_backbone(job, index, pairs, tell)
         pairs = _with_indexing(job, index, pairs)
         sids = torch.from_numpy(index.sids.astype(np.int64))
-        train, held_out = (TrainingSet(part, prepare_texts(job, backbone, part, tell), sids) for part in (pairs, valid))
-    own = len(pairs.texts) - pairs.queries
+        train, held_out = (
+            TrainingSet(part, prepare_texts(job, backbone, part, index, tell), sids) for part in (pairs, valid)
+        )
+    own, asked = len(pairs.texts) - pairs.queries, "queries" if job.task == "search" else "histories"
     tell(
-        f"{len(pairs) - own:,} pairs of {pairs.queries:,} queries{f', {own:,} items' if own else ''}; "
-        f"{len(valid):,} pairs of {valid.queries:,} queries to validate"
+        f"{len(pairs) - own:,} pairs of {pairs.queries:,} {asked}{f', {own:,} items' if own else ''}; "
+        f"{len(valid):,} pairs of {valid.queries:,} {asked} to validate"
     )
     trainee = _trainee(job, index, pairs, backbone, accelerator, tell)
     keeper = _Keeper(job, index, backbone, valid, identity, write=accelerator.is_main_process)
@@ -124,6 +126,8 @@ def _with_indexing(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
     what = job.config.train.indexing
     if what == "none":
         return pairs
+    if job.task == "recommend":
+        raise ConfigError("A recommender does not read items' texts; leave train.indexing at none.")
     return pairs.with_items(*item_texts(open_catalog(job.data, index), index, what=what))
 
 
@@ -222,7 +226,7 @@ def category_recall(backbone: CalirBackbone, pairs: Pairs, *, width: int) -> flo
 
     It bounds what a search inside those categories can find.
     """
-    routed = route_texts(backbone, pairs.texts[: pairs.queries], width=width)
+    routed = route_texts(backbone, [str(text) for text in pairs.texts[: pairs.queries]], width=width)
     inside = (backbone.table.of_item[pairs.item, -1][:, None] == routed[pairs.text]).any(axis=1)
     found = np.bincount(pairs.text, weights=inside, minlength=pairs.queries)
     return float(100 * (found / np.bincount(pairs.text, minlength=pairs.queries)).mean())

@@ -1,0 +1,172 @@
+"""TIGER: a small T5 that reads the Semantic IDs of what a user took, and generates the next one."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor, nn
+
+from restd.encode import Ragged
+from restd.errors import ConfigError
+from restd.models.code_t5 import CodeT5
+from restd.models.contract import Output, seeded
+
+PAD, END = 0, 1
+"""Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TigerConfig:
+    """Settings of TIGER; the paper's sizes.
+
+    Args:
+        width: of the states.
+        layers: encoder blocks, and decoder blocks.
+        heads: attention heads.
+        head_width: of each.
+        feed: width of the feed-forward layers.
+        dropout: share of activations dropped in training.
+        history: items it reads, the latest ones.
+        users: tokens that users are hashed to, the first thing it reads; 0 for none.
+    """
+
+    width: int = 128
+    layers: int = 6
+    heads: int = 4
+    head_width: int = 64
+    feed: int = 512
+    dropout: float = 0.1
+    history: int = 50
+    users: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads", "head_width", "feed", "history"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"tiger.{name} = {getattr(self, name)} cannot be used; wanted at least 1.")
+        if self.users < 0:
+            raise ConfigError(f"tiger.users = {self.users} cannot be used; wanted 0 (no token for users) or more.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"A dropout of {self.dropout} was asked for; wanted 0 or more and below 1.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SidHistories:
+    """Histories as Semantic IDs: events one after another, and where each history begins and ends among them.
+
+    Histories may overlap, as the prefixes of one user do; the events are held once.
+
+    >>> held = SidHistories.of([np.array([[3, 0], [4, 1]]), np.array([[5, 0]])])
+    >>> len(held), held.begin.tolist(), held.end.tolist()
+    (2, [0, 2], [2, 3])
+    """
+
+    sids: Int[np.ndarray, "event level"]
+    begin: Int64[np.ndarray, "history"]
+    end: Int64[np.ndarray, "history"]
+    users: Sequence[str] = ()
+    """Whose they are; empty where nobody knows."""
+
+    @classmethod
+    def of(cls, histories: Sequence[Int[np.ndarray, "_ level"]], users: Sequence[str] = ()) -> "SidHistories":
+        """Take one array of Semantic IDs a history, the latest last."""
+        lengths = np.array([len(held) for held in histories], np.int64)
+        return cls(np.concatenate(histories), lengths.cumsum() - lengths, lengths.cumsum(), users)
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+
+class TigerBackbone(CodeT5):
+    """T5 over codes alone: what it reads and what it says are Semantic IDs.
+
+    >>> model = TigerBackbone.made((4, 4), TigerConfig(width=16, layers=1, heads=2, head_width=8, feed=32), seed=0)
+    >>> asked = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]])]))
+    >>> memory = model.encode(asked.batch(np.arange(1)))
+    >>> model.logits(model.states(memory, torch.tensor([[1, 2]])).states).shape
+    torch.Size([1, 2, 4])
+    """
+
+    def __init__(self, model: nn.Module, sizes: tuple[int, ...], config: TigerConfig) -> None:
+        super().__init__(model, code_tokens(sizes), sizes, steps=0)
+        self.config = config
+
+    @classmethod
+    def made(cls, sizes: tuple[int, ...], config: TigerConfig, *, seed: int) -> "TigerBackbone":
+        """A new one, with weights drawn from a seed."""
+        from transformers import T5Config as Shape
+        from transformers import T5ForConditionalGeneration
+
+        shape = Shape(
+            vocab_size=END + 1 + sum(sizes) + config.users,
+            d_model=config.width,
+            d_kv=config.head_width,
+            d_ff=config.feed,
+            num_layers=config.layers,
+            num_heads=config.heads,
+            dropout_rate=config.dropout,
+            pad_token_id=PAD,
+            eos_token_id=END,
+        )
+        shape.decoder_start_token_id = PAD
+        with seeded(seed):
+            return cls(T5ForConditionalGeneration(shape), sizes, config)
+
+    @classmethod
+    def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig) -> "TigerBackbone":
+        """One that was saved as `transformers` saves it."""
+        from transformers import T5ForConditionalGeneration
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        return cls(T5ForConditionalGeneration.from_pretrained(folder), sizes, config)
+
+    def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:
+        """Tokens of each history's latest items; cheap, so that `cache` is not used.
+
+        Without tokens for users, overlapping histories share their tokens in memory.
+        """
+        levels = len(self.sizes)
+        begin = np.maximum(texts.begin, texts.end - self.config.history)
+        cut = int((begin > texts.begin).sum())
+        known = self.tokens.cpu()[torch.arange(levels), torch.from_numpy(texts.sids.astype(np.int64))].flatten()
+        lengths = (texts.end - begin) * levels
+        if not (self.config.users and texts.users):
+            return Ragged((known,), np.zeros_like(lengths), begin * levels, lengths, cut)
+        tokens = known.numpy()
+        places = zip(texts.users, (begin * levels).tolist(), lengths.tolist(), strict=True)
+        return Ragged.of(
+            (np.concatenate([self._user(user), tokens[first : first + length]]) for user, first, length in places),
+            cut=cut,
+        )
+
+    def _user(self, user: str) -> Int64[np.ndarray, "_"]:
+        """The token of a user's hash; nobody has none."""
+        if not user:
+            return np.zeros(0, np.int64)
+        bucket = int.from_bytes(hashlib.sha256(user.encode()).digest()[:8]) % self.config.users
+        return np.array([END + 1 + sum(self.sizes) + bucket], np.int64)
+
+    def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
+        """Mean cross-entropy over all tokens at every code, the disambiguation code included (eq. recommendation-loss).
+
+        The paper sums over codes; the mean is a quarter of it for four of them.
+        """
+        level = torch.arange(sids.shape[1], device=sids.device)
+        scores: Any = self.vocabulary_logits(output.states.flatten(0, 1)).float()
+        return nn.functional.cross_entropy(scores, self.tokens[level, sids].flatten())
+
+
+def code_tokens(sizes: tuple[int, ...]) -> Int64[Tensor, "level code"]:
+    """Tokens of every level's codes, one level after another.
+
+    >>> code_tokens((2, 3)).tolist()
+    [[2, 3, 3], [4, 5, 6]]
+    """
+    before = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+    places = torch.minimum(torch.arange(max(sizes)), torch.tensor(sizes)[:, None] - 1)
+    return END + 1 + before[:, None] + places
