@@ -215,7 +215,7 @@ def pip(monkeypatch):
                 (folder / file.name).write_bytes(file.read_bytes())
             return subprocess.CompletedProcess(command, 0, "", "")
 
-        monkeypatch.setattr(movies.subprocess, "run", run)
+        monkeypatch.setattr(subprocess, "run", run)
         return calls
 
     return install

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from restd._version import __version__
-from restd.cli import analyze, bench, compare, data, evaluate, index, search, train
+from restd.cli import analyze, bench, compare, data, evaluate, index, recommend, search, train
 from restd.cli.console import fail, show, warn
 from restd.errors import Interrupted, RestdError
 
@@ -26,6 +26,7 @@ app.command("add")(index.add)
 app.command("remove")(index.remove)
 app.command("train")(train.train)
 app.command("search")(search.search)
+app.command("recommend")(recommend.recommend)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("analyze")(analyze.analyze)

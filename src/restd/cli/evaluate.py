@@ -10,6 +10,7 @@ from restd.cli.console import note, show, show_json, show_table, tell
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
+    from restd.data import Task
     from restd.evaluate import Evaluation, Measure, Ranking, TestSet
     from restd.index import SidIndex
     from restd.search import Ranker
@@ -17,18 +18,45 @@ if TYPE_CHECKING:
 Measures = Annotated[
     str, typer.Option(help="Metrics and cut-offs, separated by commas: Recall@10,NDCG@10,MRR@100 (the paper's).")
 ]
+Width = Annotated[
+    int | None, typer.Option(help="Prefixes the beam keeps at every level; 100 to search, 20 to recommend.")
+]
+Seen = Annotated[
+    bool, typer.Option("--seen/--unseen", help="May a recommendation name what the history holds (the paper's: yes).")
+]
+WIDTHS = {"search": 100, "recommend": 20}
+"""The paper's beams."""
+
+
+def read_measures(text: str, task: str) -> "tuple[Measure, ...]":
+    """Read measures separated by commas; none are the paper's for the task."""
+    from restd.evaluate import NEXT, PAPER, Measure
+
+    if text:
+        return tuple(Measure.parse(part) for part in text.split(","))
+    return PAPER if task == "search" else NEXT
 
 
 def evaluate(
     model: Annotated[Path | None, typer.Option(help="A run of restd train, or a folder Retriever.save wrote.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="bm25, dense, popularity or hybrid, instead of a model.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a model: bm25, dense, popularity, hybrid; "
+            "to recommend: sasrec, sasrec-bce, popularity, co-occurrence, neighbours."
+        ),
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="A TREC run file, instead of a model.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Judgments and items; a model knows its own.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Judgments or histories, and items; a model knows its own.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="search or recommend; by the model, or by the tables the data has.")
+    ] = None,
     index: Annotated[Path | None, typer.Option(help="The folder restd index made; a model knows its own.")] = None,
     split: Annotated[str, typer.Option(help="Whose queries are asked: test, valid or train.")] = "test",
     measures: Measures = "",
     graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
-    width: Annotated[int, typer.Option(help="Prefixes the beam keeps at every level.")] = 100,
+    width: Width = None,
+    seen: Seen = True,
     score_norm: Annotated[
         str, typer.Option(help="Over what probabilities sum to one: full_vocab, level_codes or trie_children.")
     ] = "full_vocab",
@@ -42,7 +70,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Judge a ranker on a data set's queries: Recall, NDCG and MRR by Semantic ID (the paper's way) and by item."""
-    from restd.evaluate import PAPER, Measure, read_tests
+    from restd.evaluate import read_tests
     from restd.index import SidIndex
     from restd.search.places import places
 
@@ -53,17 +81,19 @@ def evaluate(
     if home is None or source is None:
         missing = "--index" if home is None else "--data"
         raise ConfigError(f"{missing} is wanted: nothing else says where the {missing[2:]} is.")
-    asked = tuple(Measure.parse(part) for part in measures.split(",")) if measures else PAPER
+    doing = _task(task, model, source)
+    asked = read_measures(measures, doing)
     held = SidIndex.load(home)
-    question = _Question(home, source, held, read_tests(source, held.table.ids, split=split), asked, graded)
+    question = _Question(home, source, held, read_tests(source, held.table.ids, split=split, task=doing), asked, graded)
     for sentence in question.tests.sentences():
         note(sentence)
-    tell(f"{len(question.tests):,} {split} queries, {len(held):,} items")
+    tell(f"{len(question.tests):,} {split} {'queries' if doing == 'search' else 'users'}, {len(held):,} items")
     if model is not None:
-        options = {"width": width, "score_norm": score_norm, "category_width": category_width}
+        options = {"width": width or WIDTHS[doing], "score_norm": score_norm, "category_width": category_width}
+        options["seen"] = seen
         found, ranking = _judge_model(model, question, options)
     elif baseline is not None:
-        found, ranking = _judge_baseline(baseline, question)
+        found, ranking = _judge_baseline(baseline, question, out)
     else:
         assert run is not None
         found, ranking = _judge_run(run, question)
@@ -73,6 +103,23 @@ def evaluate(
     if out is not None:
         _keep(out, found, ranking, question)
     show_json(said) if as_json else _show(found, said, out)
+
+
+def _task(given: str | None, model: Path | None, data: Path) -> "Task":
+    from restd.artifacts import read_manifest
+    from restd.data import task_in
+    from restd.models.store import model_folder, task_of
+
+    if model is not None:
+        own = task_of(read_manifest(model_folder(model)).settings["backbone"]["body"])
+        if given not in (None, own):
+            raise ConfigError(f"{model} is a model to {own}, and --task {given} was asked for.")
+        return own
+    if given is None:
+        return task_in(data)
+    if given not in ("search", "recommend"):
+        raise ConfigError(f"--task {given!r} is unknown; wanted search or recommend.")
+    return given
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,15 +152,16 @@ def _judge_model(model: Path, asked: _Question, options: dict[str, Any]) -> "tup
     decoding = Decoding(**options)
     ranker = Searched(Retriever.load(model, asked.home, asked.source), decoding)
     manifest = read_manifest(model_folder(model))
-    card = decoding.card(categories="calir" in manifest.settings["backbone"])
+    card = decoding.card(manifest.settings["backbone"])
     seed = manifest.settings.get("told", {}).get("train", {}).get("seed")
     return asked.put(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
 
 
-def _judge_baseline(name: str, asked: _Question) -> "tuple[Evaluation, Ranking]":
-    from restd.baselines import DECODING, Place, baseline_named
+def _judge_baseline(name: str, asked: _Question, out: Path | None) -> "tuple[Evaluation, Ranking]":
+    from restd.baselines import Place, baseline_named, decoding_of
 
-    return asked.put(baseline_named(name, Place(asked.home, asked.source, asked.index)), name, DECODING[name])
+    place = Place(asked.home, asked.source, asked.index, asked.tests.task, out / "baselines" if out else None)
+    return asked.put(baseline_named(name, place), name, decoding_of(name, asked.tests.task))
 
 
 def _judge_run(path: Path, asked: _Question) -> "tuple[Evaluation, Ranking]":

@@ -77,7 +77,7 @@ def search(
     answers = retriever.search(texts, k, mode=mode, **options)
     if as_json:
         said = [
-            {"query": text, "hits": [_plain(hit) for hit in hits]} for text, hits in zip(texts, answers, strict=True)
+            {"query": text, "hits": [plain_hit(hit) for hit in hits]} for text, hits in zip(texts, answers, strict=True)
         ]
         show_json(said[0] if query is not None else said)
         return
@@ -85,10 +85,11 @@ def search(
         rows = [(hit.title, f"{hit.score:.3f}", hit.item, "-".join(map(str, hit.sid))) for hit in hits]
         show_table(text[:100], ("title", "score", "item", "Semantic ID"), rows)
     if found is not None:
-        _show_explanation(found)
+        show_explanation(found)
 
 
-def _plain(hit: "Hit") -> dict[str, Any]:
+def plain_hit(hit: "Hit") -> dict[str, Any]:
+    """An answer as plain values."""
     return {"item": hit.item, "title": hit.title, "score": hit.score, "sid": list(hit.sid)}
 
 
@@ -128,7 +129,8 @@ def _companions(retriever: "Retriever", model: Path, index: Path | None) -> "tup
     return (lexical, dense)
 
 
-def _show_explanation(found: "Explanation") -> None:
+def show_explanation(found: "Explanation") -> None:
+    """Print where an item stood at every level."""
     show(f"{found.title} ({found.item}), Semantic ID {'-'.join(map(str, found.sid))}")
     rows = []
     for held in found.levels:

@@ -1,4 +1,4 @@
-"""`restd train`: from an index and judgments to a retriever."""
+"""`restd train`: from an index and judgments, or histories, to a model that searches or recommends."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +12,22 @@ if TYPE_CHECKING:
     from restd.models import ModelConfig
     from restd.train import RunConfig
 
-_SECTIONS = ("model", "compact", "t5", "calir", "train", "base", "continuation", "distill", "category")
+_SECTIONS = ("model", "compact", "t5", "calir", "tiger", "train", "base", "continuation", "distill", "category")
 """[base] and [continuation] are [train] for runs without and with --init."""
 
 
 def train(
     index: Annotated[Path, typer.Option(help="The folder restd index made.")],
-    data: Annotated[Path, typer.Option(help="Judgments and items: a folder made by restd data, or your own tables.")],
+    data: Annotated[
+        Path, typer.Option(help="Judgments or histories, and items: a folder of restd data, or your own tables.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the run; the same command again goes on from there.")],
+    task: Annotated[
+        str | None, typer.Option(help="search (words in) or recommend (what a user took in); by the backbone.")
+    ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="compact (frozen sentence encoder, small decoder), t5 (T5, mT5) or calir.")
+        str | None,
+        typer.Option(help="compact (frozen sentence encoder, small decoder), t5 (T5, mT5), calir; tiger recommends."),
     ] = None,
     objective: Annotated[
         str | None, typer.Option(help="base, rbd, restd, restd-output, or a control; docs/training.md lists them.")
@@ -36,21 +42,34 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Passes over the training pairs.")] = None,
     updates: Annotated[int | None, typer.Option(help="Optimiser steps, instead of epochs.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, batches and dropout.")] = None,
+    rates: Annotated[
+        str, typer.Option(help="Learning rates to choose among by validation: 0.01,0.005,0.001,0.0005.")
+    ] = "",
+    probe_epochs: Annotated[int, typer.Option(help="Length of the runs that choose a rate, 1 to 5.")] = 2,
     cache: Annotated[Path | None, typer.Option(help="Where states of a frozen encoder are kept between runs.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Train a generative retriever: from scratch, or on from a trained one, with or without distillation."""
+    """Train a generative model that searches or recommends: from scratch or on from a trained one, distilled or not."""
+    from dataclasses import replace
+
+    from restd.evaluate import ranked_validation
+    from restd.study.rates import choose_rate
     from restd.train import Job, train_retriever
 
     model, config = configure(
         recipe,
         settings or [],
+        task=task,
         backbone=backbone,
         objective=objective,
         continued_from=init,
         given={"epochs": epochs, "updates": updates, "seed": seed},
     )
-    done = train_retriever(Job(index, data, out, model, config, init, cache), tell=tell)
+    job = Job(index, data, out, model, config, init, cache)
+    if rates:
+        best = choose_rate(job, read_numbers(rates, "--rates"), out, epochs=probe_epochs, tell=tell)
+        job = replace(job, config=replace(config, train=replace(config.train, lr=best)))
+    done = train_retriever(job, tell=tell, validate=ranked_validation(job))
     if not leave_group():
         return
     if as_json:
@@ -60,6 +79,14 @@ def train(
     for name, value in done.summary.items():
         if name.startswith("category_recall"):
             show(f"Categories a query is routed to hold {value:.1f} % of its positives ({name}, validation queries)")
+
+
+def read_numbers(text: str, option: str) -> tuple[float, ...]:
+    """Read numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} is no list of numbers; wanted 0.01,0.001 or such.") from error
 
 
 def leave_group() -> bool:
@@ -77,6 +104,7 @@ def configure(
     recipe: str | None,
     settings: list[str],
     *,
+    task: str | None = None,
     backbone: str | None = None,
     objective: str | None = None,
     continued_from: Path | None = None,
@@ -84,9 +112,13 @@ def configure(
 ) -> "tuple[ModelConfig, RunConfig]":
     """Lay defaults of the backbone, the recipe, `--set` and options over one another, the last winning."""
     from restd.config import merge, parse_settings, read_recipe, read_section
-    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config
+    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config, TigerConfig
     from restd.train import CategorySettings, DistillSettings, RunConfig, TrainConfig, default_training
 
+    if task not in (None, "search", "recommend"):
+        raise ConfigError(f"--task {task!r} is unknown; wanted search or recommend.")
+    if task == "recommend" and backbone is None:
+        backbone = "tiger"
     options = {name: value for name, value in (given or {}).items() if value is not None}
     named = {name: value for name, value in {"backbone": backbone, "objective": objective}.items() if value is not None}
     sections = merge(
@@ -97,9 +129,11 @@ def configure(
             raise ConfigError(f"Section [{section}] means nothing to restd train; it has: {', '.join(_SECTIONS)}.")
     wanted = {**sections.get("model", {})}
     name = wanted.pop("objective", "base")
-    parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig}
+    parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig, "tiger": TigerConfig}
     nested = {part: read_section(kind, sections.get(part, {}), section=part) for part, kind in parts.items()}
     model = read_section(ModelConfig, {**wanted, **nested}, section="model")
+    if task is not None and continued_from is None and model.task != task:
+        raise ConfigError(f"The backbone {model.backbone} is for {model.task}, not for {task}; tiger recommends.")
     mode = "base" if continued_from is None else "continuation"
     chosen = {**sections.get(mode, {}), **sections.get("train", {})}
     body = _body_of(continued_from) if continued_from is not None else model.body

@@ -12,6 +12,7 @@ import pyarrow as pa
 from restd._arrow import pc
 from restd.data.catalog import Catalog
 from restd.data.dataset import optional_table
+from restd.data.histories import FEWEST, Histories, count_leaks, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.schema import SPLITS
 
@@ -62,11 +63,32 @@ class JudgmentsCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoriesCheck:
+    """Counts over the histories as they are written, before repeats are dropped."""
+
+    users: int
+    items: int
+    events: int
+    median_events: float
+    fewest_events: int
+    most_events: int
+    short: int
+    """Users with too few events to hold any out."""
+    repeats: int
+    """Events of an item that the same user took before."""
+    leaks: int
+    """Held-out items that their own history names already."""
+    unknown_items: int
+    """Items that the catalogue lacks."""
+
+
+@dataclass(frozen=True, slots=True)
 class DataCheck:
     """Everything `restd data check` tells."""
 
     catalog: CatalogCheck
     judgments: JudgmentsCheck | None
+    histories: HistoriesCheck | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,19 +97,27 @@ class DataCheck:
 
 
 def check_data(
-    folder: Path, *, catalog: Catalog | None = None, judgment_columns: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    catalog: Catalog | None = None,
+    judgment_columns: Mapping[str, str] | None = None,
+    history_columns: Mapping[str, str] | None = None,
 ) -> DataCheck:
-    """Check a data set folder: ids, texts, grades, splits; what is fatal raises, what is doubtful is counted."""
+    """Check a data set folder: ids, texts, grades, splits, histories; what is fatal raises, the doubtful is counted."""
     catalog = catalog or Catalog(folder)
     ids = catalog.ids()
     items = _check_catalog(catalog)
-    judgments = None
+    judgments = histories = None
     path = optional_table(folder, "judgments") if folder.is_dir() else None
     if path is not None:
         table = read_judgments(path, columns=judgment_columns)
         refuse_unknown_items(table, ids, path=path)
         judgments = check_judgments(table, items=len(ids))
-    return DataCheck(items, judgments, tuple(_warnings(items, judgments)))
+    path = optional_table(folder, "histories") if folder.is_dir() else None
+    if path is not None:
+        histories = check_histories(Histories.of_table(read_histories(path, columns=history_columns)), ids)
+    warnings = (*_warnings(items, judgments), *_history_warnings(histories))
+    return DataCheck(items, judgments, histories, warnings)
 
 
 def _check_catalog(catalog: Catalog) -> CatalogCheck:
@@ -143,6 +173,24 @@ def check_judgments(table: pa.Table, *, items: int) -> JudgmentsCheck:
     )
 
 
+def check_histories(histories: Histories, ids: pa.StringArray) -> HistoriesCheck:
+    """Count users, events, repeats and leaks; `ids` are those of the catalogue."""
+    lengths = histories.lengths
+    short = int((lengths < FEWEST).sum())
+    return HistoriesCheck(
+        users=len(histories),
+        items=len(histories.items),
+        events=histories.events,
+        median_events=float(np.median(lengths)),
+        fewest_events=int(lengths.min()),
+        most_events=int(lengths.max()),
+        short=short,
+        repeats=histories.events - histories.once().events,
+        leaks=count_leaks(histories) if short < len(histories) else 0,
+        unknown_items=int(pc.sum(pc.invert(pc.is_in(histories.items, value_set=ids))).as_py()),
+    )
+
+
 def _codes(column: pa.ChunkedArray, values: tuple[str, ...] | None = None) -> np.ndarray:
     if values is not None:
         return pc.index_in(column, value_set=pa.array(values)).to_numpy()
@@ -188,4 +236,22 @@ def _warnings(items: CatalogCheck, judgments: JudgmentsCheck | None) -> list[str
     for name, split in judgments.splits.items():
         if split.without_positives:
             found.append(f"{split.without_positives:,} {name} queries have no positive item and cannot be evaluated.")
+    return found
+
+
+def _history_warnings(histories: HistoriesCheck | None) -> list[str]:
+    found = []
+    if histories is None:
+        return found
+    if histories.short:
+        found.append(
+            f"{histories.short:,} users have fewer than {FEWEST} events: they hold nothing out and train nothing."
+        )
+    if histories.repeats:
+        found.append(
+            f"{histories.repeats:,} events repeat an item of the same user, and {histories.leaks:,} held-out items are "
+            "among them: only the first time counts, so that none leaks."
+        )
+    if histories.unknown_items:
+        found.append(f"{histories.unknown_items:,} items of the histories are not in the catalogue: their events drop.")
     return found

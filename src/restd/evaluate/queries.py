@@ -13,7 +13,7 @@ from restd.artifacts import hash_file
 from restd.data import EVIDENCE, Histories, Query, Task, leave_one_out, read_judgments, task_in
 from restd.data.dataset import find_table
 from restd.data.histories import FEWEST, trained_events
-from restd.errors import DataError
+from restd.errors import ConfigError, DataError
 
 GROUPS = ("seen", "mixed", "unseen")
 """Whether training named all of a query's positives, some of them, or none."""
@@ -158,3 +158,25 @@ def trained_items(judgments: pa.Table, ids: pa.StringArray) -> Bool[np.ndarray, 
     """Which items a positive training pair names."""
     train = judgments.filter(pc.and_(pc.equal(judgments["split"], "train"), pc.greater(judgments["grade"], 0.0)))
     return pc.is_in(ids, value_set=pc.unique(train["item"])).to_numpy(zero_copy_only=False)
+
+
+def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
+    """A random part of the queries, in their order; all of them where there are no more."""
+    if count < 1:
+        raise ConfigError(f"{count} queries were asked for; wanted at least 1.")
+    if count >= len(tests):
+        return tests
+    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
+    places = np.concatenate([np.arange(*tests.positives(number).indices(len(tests.rows))[:2]) for number in chosen])
+    counts = np.diff(tests.first)[chosen]
+    return TestSet(
+        split=tests.split,
+        source=tests.source,
+        ids=tuple(tests.ids[number] for number in chosen),
+        texts=tuple(tests.texts[number] for number in chosen),
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        rows=tests.rows[places],
+        grades=tests.grades[places],
+        trained=tests.trained[places],
+        task=tests.task,
+    )

@@ -348,6 +348,11 @@ class Retriever:
             keep[shelf.items.rows(ids, what="remove")] = False
             self._shelf = replace(shelf, index=shelf.index.remove(ids), items=shelf.items.without(keep), tries={})
 
+    def titles(self, ids: Sequence[str]) -> list[str]:
+        """Titles of items; an item without one shows its id."""
+        shelf = self._shelf
+        return shelf.items.titles().take(pa.array(shelf.items.rows(ids, what="titles"))).to_pylist()
+
     def texts(self) -> list[str]:
         """The text of every item as it was encoded, in the order of the index."""
         shelf = self._shelf

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from restd.data import Query
 from restd.errors import ConfigError, DataError
-from restd.evaluate import Measure, TestSet, judge, units
+from restd.evaluate import Measure, TestSet, judge, some_queries, units
 from restd.index import SidIndex
 from restd.models import AnyBackbone, open_model, prepare_queries
 from restd.models.contract import Memory
@@ -100,27 +100,6 @@ def exact_rows(searcher: Searcher, tests: TestSet, index: SidIndex, *, depth: in
             ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(texts))
     return _padded(ranked)
-
-
-def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
-    """A random part of the queries, in their order; all of them where there are no more."""
-    if count < 1:
-        raise ConfigError(f"{count} queries were asked for; wanted at least 1.")
-    if count >= len(tests):
-        return tests
-    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
-    places = np.concatenate([np.arange(*tests.positives(number).indices(len(tests.rows))[:2]) for number in chosen])
-    counts = np.diff(tests.first)[chosen]
-    return TestSet(
-        split=tests.split,
-        source=tests.source,
-        ids=tuple(tests.ids[number] for number in chosen),
-        texts=tuple(tests.texts[number] for number in chosen),
-        first=np.concatenate([[0], np.cumsum(counts)]),
-        rows=tests.rows[places],
-        grades=tests.grades[places],
-        trained=tests.trained[places],
-    )
 
 
 def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base", "restd")) -> Finding:

@@ -13,13 +13,15 @@ from pydantic import TypeAdapter
 from restd.artifacts import hash_json, read_manifest, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.baselines import DECODING, Place, baseline_named, refuse_unknown
+from restd.data import Task
 from restd.data.trec import write_atomically
 from restd.errors import ArtifactError, ConfigError, DataError
-from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, index_identity, read_tests
+from restd.evaluate import PAPER, Evaluation, Measure, TestSet, evaluate, index_identity, ranked_validation, read_tests
 from restd.index import SidIndex
-from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model
+from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model, task_of
 from restd.models.store import model_folder
 from restd.search import Ranker, Retriever
+from restd.study.rates import choose_rate, chosen, read_rates
 from restd.train import Job, RunConfig, train_retriever
 from restd.train.objectives import recipe_named
 
@@ -39,7 +41,7 @@ SETS = {
 """Lists of objectives by name: the paper's two tables, what lies beyond it, and both tables together."""
 SEEDS = (42, 2027, 2028)
 FILE, TOLD = "comparison.json", "study.json"
-RUNS, EVALUATIONS = "runs", "evaluations"
+RUNS, EVALUATIONS, TRAINED = "runs", "evaluations", "baselines"
 START = "start"
 _PLACES = ("index", "data", "init")
 
@@ -54,17 +56,25 @@ class Decoding:
         category_width: categories a CaLIR model searches; 0 for the whole catalogue.
         router: who chooses them: each model its `own`, or the checkpoint all went on from (`start`), so that
             objectives are compared inside the same categories.
+        seen: whether a recommendation may name what the history holds; it may in the paper's protocol.
     """
 
     width: int = 100
     score_norm: str = "full_vocab"
     category_width: int = 3
     router: Literal["own", "start"] = "own"
+    seen: bool = True
 
-    def card(self, *, categories: bool) -> dict[str, Any]:
-        """For the protocol card; only models that know categories have anything to say of them."""
+    def card(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """For the protocol card; only models that know categories, or recommend, have anything to say of those.
+
+        Args:
+            body: the model as its manifest describes it.
+        """
         said = {"ranker": "restd", "search": "beam over the trie", "width": self.width, "score_norm": self.score_norm}
-        return {**said, "category_width": self.category_width, "router": self.router} if categories else said
+        if "calir" in body:
+            return {**said, "category_width": self.category_width, "router": self.router}
+        return {**said, "seen": self.seen} if task_of(body["body"]) == "recommend" else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class Comparison:
 
     Args:
         index: the folder `restd index` made.
-        data: judgments and items.
+        data: judgments or histories, and items.
         out: folder of the study; the same study again goes on from there.
         model: backbone of objectives that are trained from the start.
         config: settings that all cells share; objective and seed are set cell by cell.
@@ -85,6 +95,8 @@ class Comparison:
         graded: let a positive gain its grade.
         decoding: how models are searched.
         baselines: rankers beside them, by name.
+        rates: learning rates to choose among by validation, each objective for itself; none keeps the study's own.
+        probe_epochs: length of the runs that choose.
     """
 
     index: Path
@@ -100,22 +112,38 @@ class Comparison:
     graded: bool = False
     decoding: Decoding = Decoding()
     baselines: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
+    probe_epochs: int = 2
 
     def __post_init__(self) -> None:
         if "base" not in self.objectives:
             raise ConfigError("A comparison needs the objective 'base', which the others are held against.")
         for name in self.objectives:
             recipe_named(name)
-        for name in self.baselines:
-            refuse_unknown(name)
-        if self.decoding.router == "start" and self.init is None:
-            raise ConfigError("Categories of the checkpoint were asked for, and there is none; give --init.")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, none twice and none below 0.")
+        for name in self.baselines:
+            refuse_unknown(name, self.task)
+        if self.decoding.router == "start" and self.init is None:
+            raise ConfigError("Categories of the checkpoint were asked for, and there is none; give --init.")
+
+    @property
+    def task(self) -> Task:
+        """What the models are asked."""
+        return Job(self.index, self.data, self.out, self.model, self.config, self.init).task
+
+    def rate(self, objective: str) -> float:
+        """The learning rate of an objective: the study's, or the best of its probes."""
+        if not self.rates:
+            return self.config.train.lr
+        best = chosen(read_rates(self.out).get(objective, {}))
+        if best is None:
+            raise DataError(f"{self.out} has not chosen a learning rate for {objective} yet; run restd compare first.")
+        return best
 
     def job(self, objective: str, seed: int) -> Job:
         """The training run of one cell."""
-        train = replace(self.config.train, seed=seed)
+        train = replace(self.config.train, seed=seed, lr=self.rate(objective))
         config = replace(self.config, objective=objective, train=train)
         cache = None if self.init is not None else self.out / "cache"
         return Job(self.index, self.data, self.run(objective, seed), self.model, config, self.init, cache)
@@ -158,7 +186,7 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
         raise ConfigError("A comparison runs one cell at a time in one process; train single cells with torchrun.")
     comparison.out.mkdir(parents=True, exist_ok=True)
     index = SidIndex.load(comparison.index)
-    tests = read_tests(comparison.data, index.table.ids, split=comparison.split)
+    tests = read_tests(comparison.data, index.table.ids, split=comparison.split, task=comparison.task)
     for sentence in tests.sentences():
         tell(sentence)
     with sole_writer(comparison.out):
@@ -166,10 +194,12 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
         beside = _beside(comparison, tests, index, tell)
         cells: dict[tuple[str, int], Evaluation] = {}
         total = len(comparison.objectives) * len(comparison.seeds)
+        _probe(comparison, tell)
         for seed in comparison.seeds:
             for objective in comparison.objectives:
                 tell(f"[{len(cells) + 1}/{total}] {objective}, seed {seed}")
-                trained = train_retriever(comparison.job(objective, seed), tell=tell)
+                job = comparison.job(objective, seed)
+                trained = train_retriever(job, tell=tell, validate=ranked_validation(job))
                 cells[objective, seed] = judge_model(
                     comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
                 )
@@ -177,9 +207,18 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
         return Compared(comparison, cells, beside)
 
 
+def _probe(comparison: Comparison, tell: Tell) -> None:
+    """Choose every objective's learning rate, where the comparison leaves a choice."""
+    if not comparison.rates:
+        return
+    for objective in comparison.objectives:
+        job = replace(comparison, rates=()).job(objective, comparison.seeds[0])
+        choose_rate(job, comparison.rates, comparison.out, epochs=comparison.probe_epochs, tell=tell)
+
+
 def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell) -> dict[str, Evaluation]:
     found: dict[str, Evaluation] = {}
-    place = Place(comparison.index, comparison.data, index)
+    place = Place(comparison.index, comparison.data, index, comparison.task, comparison.out / TRAINED)
     for name in comparison.baselines:
 
         def ranker(name: str = name) -> Ranker:
@@ -197,7 +236,7 @@ def judge_model(
 ) -> Evaluation:
     """Judge a model, or take the judgment that is there if nothing it depends on has changed."""
     manifest = read_manifest(model)
-    decoding = comparison.decoding.card(categories="calir" in manifest.settings["backbone"])
+    decoding = comparison.decoding.card(manifest.settings["backbone"])
 
     def ranker() -> Ranker:
         retriever = Retriever.load(model, comparison.index, comparison.data)
@@ -258,6 +297,7 @@ class Searched:
             score_norm=self.decoding.score_norm,
             category_width=self.decoding.category_width,
             routes=self.routes,
+            seen=self.decoding.seen,
         )
 
 
@@ -278,7 +318,7 @@ def extended(comparison: Comparison) -> Comparison:
         remember(comparison)
         return comparison
     known = recall_study(comparison.out)
-    for name in (*_PLACES, "model", "config"):
+    for name in (*_PLACES, "model", "config", "rates", "probe_epochs"):
         one, other = (getattr(held, name) for held in (known, comparison))
         if name in _PLACES:
             one, other = (None if place is None else place.resolve() for place in (one, other))

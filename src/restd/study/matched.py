@@ -10,11 +10,14 @@ import numpy as np
 
 from restd.artifacts import hash_json
 from restd.config import plain
+from restd.data import Task
 from restd.data.trec import write_atomically
 from restd.errors import DataError
 from restd.evaluate import CONDITIONAL, Difference, Spread, holm_grid, paired_difference, relative_improvement
 from restd.study.comparison import CONTROLS, FILE, START, Compared, Comparison, Tell, run_comparison
 from restd.study.finding import Figure, Finding, Table, best_of_columns
+from restd.study.rates import chosen, read_rates
+from restd.train import OBJECTIVES
 
 logger = logging.getLogger(__name__)
 BASE = "base"
@@ -42,6 +45,10 @@ LABELS = {
     "dense": "Dense",
     "popularity": "Popularity",
     "hybrid": "Hybrid (BM25 + dense)",
+    "sasrec": "SASRec",
+    "sasrec-bce": "SASRec (BCE)",
+    "co-occurrence": "Neighbours by co-occurrence",
+    "neighbours": "Neighbours by embedding",
 }
 _ALPHA = 0.05
 
@@ -72,12 +79,14 @@ def summarise(compared: Compared) -> dict[str, Any]:
     first = next(iter(compared.cells.values()))
     return {
         "kind": "comparison",
+        "task": comparison.task,
         "mode": "continuation" if comparison.init is not None else "joint",
         "measures": measures,
         "seeds": list(comparison.seeds),
         "settings": {"model": comparison.model.used if comparison.init is None else {}, **_shared(comparison.config)},
         "card": {**first.card.to_dict(), "seeds": list(comparison.seeds)},
         "statistics": CONDITIONAL,
+        **({"rates": read_rates(comparison.out)} if comparison.rates else {}),
         "conditions": conditions,
         "beside": {
             name: {**found.summary()["sid"], "decoding": dict(found.card.decoding)}
@@ -146,10 +155,14 @@ def _mode_sentence(held: Mapping[str, Any]) -> str:
     train, seeds = held["settings"]["train"], held["seeds"]
     length = f"{train['updates']:,} updates" if train["updates"] else f"{train['epochs']} epochs"
     how = "from one checkpoint" if held["mode"] == "continuation" else "from the same first weights, jointly"
+    probed = {objective: chosen(found) for objective, found in held.get("rates", {}).items()}
+    rates = ", ".join(f"{value:g} ({label(objective, _task(held))})" for objective, value in probed.items() if value)
+    rate = rates or f"{train['lr']:g}"
+    asked = "queries" if _task(held) == "search" else "users"
     return (
-        f"Every objective was trained {how} for {length} of {train['batch']} pairs at {train['lr']:g}, with "
-        f"{len(seeds)} paired seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}), and asked "
-        f"{held['card']['queries']['judged']:,} {held['card']['split']} queries. "
+        f"Every objective was trained {how} for {length} of {train['batch']} pairs at {rate}, "
+        f"with {len(seeds)} paired seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}), and asked "
+        f"{held['card']['queries']['judged']:,} {held['card']['split']} {asked}. "
         f"{_weights(held['settings']['distill'])}"
     )
 
@@ -172,7 +185,7 @@ def _gist(held: Mapping[str, Any]) -> str:
     verdict = (
         "a gain" if found["low"] > 0 else "a loss" if found["high"] < 0 else "no difference that can be told from 0"
     )
-    return f"ResTD against Base-FT in NDCG@10: {_gap(found)}: {verdict}."
+    return f"ResTD against {label(BASE, _task(held))} in NDCG@10: {_gap(found)}: {verdict}."
 
 
 def _gap(found: Mapping[str, Any]) -> str:
@@ -188,15 +201,16 @@ def _table(held: Mapping[str, Any], objectives: list[str], name: str, title: str
         for measure in measures:
             mark = _mark(condition.get("against_base", {}).get(measure))
             cells.append(f"{Spread(**condition[measure])}{mark}")
-        rows.append((label(objective), *cells))
+        rows.append((label(objective, _task(held)), *cells))
         values.append([condition[measure]["mean"] for measure in measures])
     seeds = len(held["seeds"])
     what = "mean ± sample standard deviation over seeds" if seeds > 1 else "one seed"
+    base = label(BASE, _task(held))
     notes = [
-        f"{what}; † differs from Base-FT after Holm's correction over the whole comparison (permutation test, 5 %), "
+        f"{what}; † differs from {base} after Holm's correction over the whole comparison (permutation test, 5 %), "
         f"{held['statistics']}."
     ]
-    if any("*" in label(objective) for objective in objectives):
+    if any("*" in label(objective, _task(held)) for objective in objectives):
         notes.append("* beyond the paper.")
     return Table(name, title, ("Training objective", *measures), tuple(rows), tuple(notes), best_of_columns(values))
 
@@ -205,24 +219,35 @@ def _mark(found: Mapping[str, Any] | None) -> str:
     return "†" if found is not None and found["adjusted"] is not None and found["adjusted"] < _ALPHA else ""
 
 
-def label(name: str) -> str:
-    """How a condition is called in tables."""
-    return LABELS.get(name, name)
+def _task(held: Mapping[str, Any]) -> Task:
+    return held.get("task", "search")  # results from before there were two tasks do not say
+
+
+def label(name: str, task: Task = "search") -> str:
+    """How a condition is called in tables.
+
+    >>> label("base"), label("base", "recommend"), label("rbd", "recommend")
+    ('Base-FT', 'TIGER', 'TIGER + RBD (H=1)')
+    """
+    found = LABELS.get(name, name)
+    if task == "search" or name not in OBJECTIVES:
+        return found
+    return "TIGER" if name == BASE else f"TIGER + {found.replace('(H=4)', '(H=3)')}"
 
 
 def _beside_table(held: Mapping[str, Any]) -> Table:
     measures = held["measures"]
     rows, values = [], []
     for name, found in held["beside"].items():
-        rows.append((label(name), *(f"{found[measure]:.2f}" for measure in measures)))
+        rows.append((label(name, _task(held)), *(f"{found[measure]:.2f}" for measure in measures)))
         values.append([found[measure] for measure in measures])
     for name in ("base", "restd"):
         if name in held["conditions"]:
             condition = held["conditions"][name]
-            rows.append((label(name), *(f"{condition[measure]['mean']:.2f}" for measure in measures)))
+            rows.append((label(name, _task(held)), *(f"{condition[measure]['mean']:.2f}" for measure in measures)))
             values.append([condition[measure]["mean"] for measure in measures])
     notes = ["The same queries, catalogue, labels and metric code."]
-    ways = {label(name): found["decoding"] for name, found in held["beside"].items() if name != START}
+    ways = {label(name, _task(held)): found["decoding"] for name, found in held["beside"].items() if name != START}
     ways["the models"] = held["card"]["decoding"]
     notes.append(f"Decoding differs: {'; '.join(f'{name}: {_way(way)}' for name, way in ways.items())}.")
     external = [found for name, found in held["beside"].items() if name != START]
@@ -251,19 +276,20 @@ def _way(decoding: Mapping[str, Any]) -> str:
 
 def _gain_table(held: Mapping[str, Any]) -> Table:
     rows = [
-        (label(objective), *(_gap(condition["against_base"][measure]) for measure in held["measures"]))
+        (label(objective, _task(held)), *(_gap(condition["against_base"][measure]) for measure in held["measures"]))
         for objective, condition in held["conditions"].items()
         if "against_base" in condition
     ]
     notes = (f"Points, with 95 % intervals of a paired bootstrap over queries; {held['statistics']}.",)
-    return Table("gains", "Differences from Base-FT", ("Training objective", *held["measures"]), tuple(rows), notes)
+    title = f"Differences from {label(BASE, _task(held))}"
+    return Table("gains", title, ("Training objective", *held["measures"]), tuple(rows), notes)
 
 
 def _gain_figure(held: Mapping[str, Any]) -> Figure:
     shown = [measure for measure in ("NDCG@10", "Recall@100") if measure in held["measures"]] or held["measures"][:2]
     series = {
         measure: [
-            {"label": label(objective), **condition["against_base"][measure]}
+            {"label": label(objective, _task(held)), **condition["against_base"][measure]}
             for objective, condition in held["conditions"].items()
             if "against_base" in condition
         ]
@@ -271,8 +297,8 @@ def _gain_figure(held: Mapping[str, Any]) -> Figure:
     }
     return Figure(
         "gains",
-        "Difference from Base-FT, in points",
+        f"Difference from {label(BASE, _task(held))}, in points",
         "intervals",
-        {"series": series, "xlabel": "points over Base-FT (95 % interval over queries)"},
+        {"series": series, "xlabel": f"points over {label(BASE, _task(held))} (95 % interval over queries)"},
         "A bar that crosses the line cannot be told from no difference on these queries.",
     )

@@ -34,7 +34,9 @@ class Study:
     @cached_property
     def tests(self) -> TestSet:
         """The queries that were asked."""
-        return read_tests(self.comparison.data, self.index.table.ids, split=self.comparison.split)
+        return read_tests(
+            self.comparison.data, self.index.table.ids, split=self.comparison.split, task=self.comparison.task
+        )
 
     @cached_property
     def beside(self) -> dict[str, Evaluation]:

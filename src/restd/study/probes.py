@@ -132,7 +132,11 @@ def probe_model(model: Path, index: SidIndex, teachers: Teachers, fit: Rows, hel
 
 def probes(study: Study) -> Finding:
     """Current targets: RBD against Base-FT. Future targets: ResTD against RBD, every state and later level."""
-    sets = [read_tests(study.comparison.data, study.index.table.ids, split=split) for split in _held_out_splits(study)]
+    task = study.comparison.task
+    sets = [
+        read_tests(study.comparison.data, study.index.table.ids, split=split, task=task)
+        for split in _held_out_splits(study)
+    ]
     teachers, levels = study.teachers(), study.teachers().teacher.geometry.levels
     objectives, seeds = study.comparison.objectives, study.comparison.seeds
     total = ("rbd" in objectives and 2) + ("rbd" in objectives and "restd" in objectives and 2 * len(seeds))
@@ -167,6 +171,8 @@ def probes(study: Study) -> Finding:
 
 def _held_out_splits(study: Study) -> list[str]:
     """The validation queries, where the data has any, and those of the study."""
+    if study.comparison.task == "recommend":
+        return list(dict.fromkeys(("valid", study.comparison.split)))
     found = set(read_judgments(study.comparison.data)["split"].to_pylist())
     return [split for split in dict.fromkeys(("valid", study.comparison.split)) if split in found]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from restd.config import plain
-from restd.evaluate import Evaluation, Spread, paired_difference
+from restd.evaluate import Evaluation, Spread, paired_difference, ranked_validation
 from restd.study.comparison import Comparison, Tell, judge_model
 from restd.study.finding import Figure, Finding, Table, best_of_columns
 from restd.study.opened import Study
@@ -109,7 +109,7 @@ def _cell(study: Study, settings: DistillSettings, objective: str, seed: int, la
     folder = own.out / FOLDER / f"{objective}-{label}-{seed}"
     tell(f"{objective}, {label}, seed {seed}")
     job = replace(changed.job(objective, seed), out=folder)
-    trained = train_retriever(job, tell=tell)
+    trained = train_retriever(job, tell=tell, validate=ranked_validation(job))
     return judge_model(
         changed, f"{FOLDER}-{objective}-{label}-{seed}", trained.folder, study.tests, study.index, seeds=(seed,)
     )

@@ -23,6 +23,8 @@ class TrainConfig:
         warm_up: updates over which the learning rate rises; below 1, a share of all updates.
         patience: epochs without a better validation before the run stops; 0 trains to the end.
         keep: the model of the `best` validation, or the `last`.
+        select: what a validation looks at: the generation `loss`, or `ndcg`, NDCG@10 of a beam of 20.
+        judged: queries that a validation takes, at most, the same ones every time; 0 for all.
         indexing: also learn item text to SID: `none`, from the `title`, or from the whole `text`.
         pairs_per_item: queries that an item is learned from, at most; 0 for all. The same ones at every seed.
         seed: of the first weights, the order of batches and dropout.
@@ -43,6 +45,8 @@ class TrainConfig:
     warm_up: float = 120.0
     patience: int = 0
     keep: Literal["best", "last"] = "last"
+    select: Literal["loss", "ndcg"] = "loss"
+    judged: int = 0
     indexing: Literal["none", "title", "text"] = "none"
     pairs_per_item: int = 0
     seed: int = 42
@@ -64,7 +68,7 @@ class TrainConfig:
         for name in ("lr", "clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} cannot be used; wanted a number above 0.")
-        for name in ("weight_decay", "warm_up", "patience", "pairs_per_item"):
+        for name in ("weight_decay", "warm_up", "patience", "pairs_per_item", "judged"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} cannot be used; wanted at least 0.")
 
@@ -179,6 +183,20 @@ _COMPACT_BASE = replace(
     warm_up=0.05,
     indexing="title",
 )
+_TIGER_BASE = replace(
+    TrainConfig(),
+    updates=0,
+    epochs=100,
+    batch=512,
+    micro=128,
+    lr=5e-3,
+    weight_decay=0.05,
+    warm_up=0.05,
+    patience=10,
+    keep="best",
+    select="ndcg",
+    judged=4_000,
+)
 _COMPACT_CONTINUED = replace(TrainConfig(), micro=128, lr=1e-4)
 
 
@@ -186,6 +204,8 @@ def default_training(body: str, *, continued: bool) -> dict[str, Any]:
     """Training settings nobody gave: by the network, and by whether it goes on from a checkpoint."""
     if body == "compact":
         chosen = _COMPACT_CONTINUED if continued else _COMPACT_BASE
+    elif body == "tiger":
+        chosen = replace(_TIGER_BASE, lr=_TIGER_BASE.lr / 10) if continued else _TIGER_BASE
     else:
         chosen = TrainConfig() if continued else _T5_BASE
     return {name: getattr(chosen, name) for name in TrainConfig.__dataclass_fields__}

@@ -47,6 +47,13 @@ class Pairs:
         numbers, text = np.unique(self.text[kept], return_inverse=True)
         return Pairs(tuple(self.texts[number] for number in numbers), text, self.item[kept], len(numbers))
 
+    def some(self, count: int) -> "Pairs":
+        """At most so many pairs, evenly spaced; all of them for 0."""
+        if not count or count >= len(self):
+            return self
+        rows = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        return replace(self, text=self.text[rows], item=self.item[rows])
+
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
         numbers = len(self.texts) + np.arange(len(texts))

@@ -51,8 +51,14 @@ class Trained:
 def train_retriever(job: Job, *, tell: Tell = logger.info, validate: Validate | None = None) -> Trained:
     """Train a retriever, or go on where an interrupted run of the same settings stopped.
 
-    Early stopping looks at the generation loss of validation pairs, or at whatever `validate` returns.
+    Early stopping looks at the generation loss of validation pairs, or at whatever `validate` returns; where
+    `train.select` asks for a ranking, only someone who can rank may say (`restd.evaluate.ranked_validation`).
     """
+    if job.config.train.select != "loss" and validate is None:
+        raise ConfigError(
+            f"train.select = {job.config.train.select} judges rankings, which training itself cannot make; pass "
+            "validate=restd.evaluate.ranked_validation(job), or set train.select=loss."
+        )
     recipe = recipe_named(job.config.objective)
     index = SidIndex.load(job.index)
     if recipe is not None:
@@ -100,6 +106,7 @@ def _prepared(
     pairs, valid, said = read_examples(job.data, index, task=job.task)
     for sentence in said:
         tell(sentence)
+    valid = valid.some(job.config.train.judged)
     with accelerator.main_process_first():
         if job.config.train.pairs_per_item:
             pairs = pairs.at_most(job.config.train.pairs_per_item)
@@ -112,7 +119,7 @@ def _prepared(
     own, asked = len(pairs.texts) - pairs.queries, "queries" if job.task == "search" else "histories"
     tell(
         f"{len(pairs) - own:,} pairs of {pairs.queries:,} {asked}{f', {own:,} items' if own else ''}; "
-        f"{len(valid):,} pairs of {valid.queries:,} {asked} to validate"
+        f"{len(valid):,} pairs of {len(np.unique(valid.text)):,} {asked} to validate"
     )
     trainee = _trainee(job, index, pairs, backbone, accelerator, tell)
     keeper = _Keeper(job, index, backbone, valid, identity, write=accelerator.is_main_process)
