@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from restd.baselines import sasrec_losses, sasrec_training
-from restd.baselines.asked import Runs
 from restd.baselines.neighbours import CooccurrenceNeighbours, EmbeddingNeighbours
 from restd.baselines.sasrec import SasRec, SasRecConfig, make_network
 from restd.baselines.sasrec_losses import full_softmax, sampled_binary
 from restd.baselines.sasrec_training import Lessons, ndcg, train_sasrec
 from restd.baselines.taken import TakenPopularity
-from restd.data import Histories, History, leave_one_out
+from restd.data import Histories, History, Runs, leave_one_out
 from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
 from restd.train.log import read_log
 

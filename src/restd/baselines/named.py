@@ -3,15 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from restd.artifacts import read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.baselines.bm25 import Bm25
 from restd.baselines.dense import Dense
 from restd.baselines.hybrid import Hybrid
+from restd.baselines.neighbours import CooccurrenceNeighbours, EmbeddingNeighbours
 from restd.baselines.popularity import Popularity
-from restd.data import Catalog
+from restd.baselines.sasrec import SasRecConfig
+from restd.baselines.sasrec_training import train_sasrec
+from restd.baselines.taken import TakenPopularity
+from restd.data import Catalog, Histories, Task
 from restd.encode import Embeddings
 from restd.errors import ConfigError
 from restd.index import SidIndex
@@ -27,11 +33,20 @@ class Place:
     """The folder `restd index` made."""
     data: Path
     index: SidIndex
+    task: Task = "search"
+    trained: Path | None = None
+    """Where baselines that are trained are kept; without it they cannot be asked for."""
+    seen: bool = True
+    """Whether what a history holds may be recommended, by those who could leave it out."""
 
     def texts(self) -> list[str]:
         """Every item's text, row for row; empty for items that the catalogue does not have any more."""
         catalog = Catalog.read_as(self.data, self.index.origin.get("reading"))
         return catalog.texts_of(self.index.table.ids.to_pylist())
+
+    def histories(self) -> Histories:
+        """The users' histories over the index's items."""
+        return Histories.read(self.data)[0].over(self.index.table.ids)[0]
 
 
 def _bm25(place: Place) -> Ranker:
@@ -39,10 +54,14 @@ def _bm25(place: Place) -> Ranker:
 
 
 def _dense(place: Place) -> Ranker:
+    return Dense.of(_embeddings(place))
+
+
+def _embeddings(place: Place) -> Embeddings:
     folder = place.home / "embeddings"
     if not folder.is_dir():
         raise ConfigError(
-            f"Dense search needs the embeddings that restd index keeps beside its index, and {place.home} has none; "
+            f"This baseline needs the embeddings that restd index keeps beside its index, and {place.home} has none; "
             "name the folder restd index made."
         )
     held = Embeddings.open(folder)
@@ -50,33 +69,83 @@ def _dense(place: Place) -> Ranker:
     if held.items != len(place.index) or "index" in read_manifest(home).parents:
         raise ConfigError(
             f"Items came or went since {folder} was made, so its rows are not the index's; make the index again to "
-            "search it densely."
+            "use them."
         )
-    return Dense.of(held)
+    return held
 
 
-BASELINES: dict[str, Callable[[Place], Ranker]] = {
-    "bm25": _bm25,
-    "dense": _dense,
-    "popularity": lambda place: Popularity.of(place.data, place.index),
-    "hybrid": lambda place: Hybrid((_bm25(place), _dense(place))),
+def _neighbours(place: Place) -> Ranker:
+    vectors = np.concatenate(list(_embeddings(place).batches()))
+    return EmbeddingNeighbours.of(vectors, place.index.table.ids)
+
+
+def _sasrec(place: Place, loss: Literal["ce", "bce"]) -> Ranker:
+    """The best on validation of a few trained networks."""
+    if place.trained is None:
+        raise ConfigError("SASRec is trained before it ranks; say where it may be kept, with --out.")
+    histories, rivals = place.histories(), []
+    for dropout in _DROPOUTS:
+        config = SasRecConfig(loss=loss, dropout=dropout, seen=place.seen)
+        rivals.append(train_sasrec(histories, config, place.trained / f"sasrec-{loss}-{dropout:g}"))
+    return max(rivals, key=lambda held: held.summary["validation"])
+
+
+_DROPOUTS = (0.2, 0.5)
+"""SASRec's dropouts, of which validation chooses: published for dense and for sparse data."""
+BASELINES: dict[Task, dict[str, Callable[[Place], Ranker]]] = {
+    "search": {
+        "bm25": _bm25,
+        "dense": _dense,
+        "popularity": lambda place: Popularity.of(place.data, place.index),
+        "hybrid": lambda place: Hybrid((_bm25(place), _dense(place))),
+    },
+    "recommend": {
+        "sasrec": lambda place: _sasrec(place, "ce"),
+        "sasrec-bce": lambda place: _sasrec(place, "bce"),
+        "popularity": lambda place: TakenPopularity.of(place.histories()),
+        "co-occurrence": lambda place: CooccurrenceNeighbours.of(place.histories()),
+        "neighbours": _neighbours,
+    },
+}
+# `seen`: None where the place decides
+_WAYS: dict[Task, dict[str, dict[str, Any]]] = {
+    "search": {
+        "bm25": {"search": "inverted index", "parameters": "k1 1.5, b 0.75 (Lucene's idf)"},
+        "dense": {"search": "exact inner product of unit vectors"},
+        "popularity": {"search": "training pairs of an item"},
+        "hybrid": {"search": "reciprocal rank fusion of bm25 and dense, damping 60"},
+    },
+    "recommend": {
+        "sasrec": {
+            "search": "all items scored",
+            "parameters": "softmax over all items, dropout 0.2 or 0.5",
+            "seen": None,
+        },
+        "sasrec-bce": {
+            "search": "all items scored",
+            "parameters": "one sampled negative, dropout 0.2 or 0.5",
+            "seen": None,
+        },
+        "popularity": {"search": "training events of an item"},
+        "co-occurrence": {"search": "all items scored", "parameters": "summed cosines of who took them", "seen": False},
+        "neighbours": {"search": "all items scored", "parameters": "summed cosines of embeddings", "seen": False},
+    },
 }
 
-DECODING: dict[str, dict[str, Any]] = {
-    "bm25": {"ranker": "bm25", "search": "inverted index", "parameters": "k1 1.5, b 0.75 (Lucene's idf)"},
-    "dense": {"ranker": "dense", "search": "exact inner product of unit vectors"},
-    "popularity": {"ranker": "popularity", "search": "training pairs of an item"},
-    "hybrid": {"ranker": "hybrid", "search": "reciprocal rank fusion of bm25 and dense, damping 60"},
-}
+
+def decoding_of(name: str, place: Place) -> dict[str, Any]:
+    """How a baseline ranks, for the protocol card."""
+    ways = _WAYS[place.task][name]
+    return {"ranker": name, **ways, **({"seen": place.seen} if "seen" in ways and ways["seen"] is None else {})}
 
 
-def refuse_unknown(name: str) -> None:
+def refuse_unknown(name: str, task: Task) -> None:
     """An unknown name is an error that lists the known ones."""
-    if name not in BASELINES:
-        raise ConfigError(f"Baseline {name!r} is unknown; wanted one of {', '.join(BASELINES)}.")
+    if name not in BASELINES[task]:
+        raise ConfigError(f"Baseline {name!r} is unknown; to {task} there are {', '.join(BASELINES[task])}.")
 
 
 def baseline_named(name: str, place: Place) -> Ranker:
     """Make a baseline."""
-    refuse_unknown(name)
-    return BASELINES[name](place)
+    refuse_unknown(name, place.task)
+    return BASELINES[place.task][name](place)

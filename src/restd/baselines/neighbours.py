@@ -9,8 +9,8 @@ import pyarrow as pa
 from jaxtyping import Float, Int64
 from scipy.sparse import coo_array, csr_array
 
-from restd.baselines.asked import Runs, ranked
-from restd.data import Histories, Query
+from restd.baselines.asked import ranked
+from restd.data import Histories, Query, Runs
 from restd.data.histories import trained_events
 from restd.errors import ConfigError, DataError
 

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from restd.artifacts import create, open_artifact
-from restd.baselines.asked import Runs, ranked
+from restd.baselines.asked import ranked
 from restd.config import plain
-from restd.data import Query
+from restd.data import Query, Runs
 from restd.errors import ConfigError
 from restd.models.contract import seeded
 from restd.models.store import model_folder

@@ -18,11 +18,10 @@ from torch import Tensor
 from restd.artifacts import hash_json, open_artifact, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.artifacts.swap import replace_folder
-from restd.baselines.asked import Runs
 from restd.baselines.sasrec import KIND, SCHEMA, SasRec, SasRecConfig, SasRecNetwork, make_network
 from restd.baselines.sasrec_losses import full_softmax, sampled_binary
 from restd.config import plain
-from restd.data import Histories, leave_one_out
+from restd.data import Histories, Runs, leave_one_out
 from restd.data.histories import trained_events
 from restd.errors import ArtifactError, DataError, TrainingError
 from restd.models.contract import seeded

@@ -93,7 +93,7 @@ def evaluate(
         options["seen"] = seen
         found, ranking = _judge_model(model, question, options)
     elif baseline is not None:
-        found, ranking = _judge_baseline(baseline, question, out)
+        found, ranking = _judge_baseline(baseline, question, out, seen=seen)
     else:
         assert run is not None
         found, ranking = _judge_run(run, question)
@@ -157,11 +157,12 @@ def _judge_model(model: Path, asked: _Question, options: dict[str, Any]) -> "tup
     return asked.put(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
 
 
-def _judge_baseline(name: str, asked: _Question, out: Path | None) -> "tuple[Evaluation, Ranking]":
+def _judge_baseline(name: str, asked: _Question, out: Path | None, *, seen: bool) -> "tuple[Evaluation, Ranking]":
     from restd.baselines import Place, baseline_named, decoding_of
 
-    place = Place(asked.home, asked.source, asked.index, asked.tests.task, out / "baselines" if out else None)
-    return asked.put(baseline_named(name, place), name, decoding_of(name, asked.tests.task))
+    trained = None if out is None else out / "baselines"
+    place = Place(asked.home, asked.source, asked.index, asked.tests.task, trained, seen)
+    return asked.put(baseline_named(name, place), name, decoding_of(name, place))
 
 
 def _judge_run(path: Path, asked: _Question) -> "tuple[Evaluation, Ranking]":

@@ -5,6 +5,7 @@ from restd.data.check import DataCheck, check_data
 from restd.data.dataset import EVIDENCE, Task, Written, open_dataset, task_in, write_dataset
 from restd.data.histories import Histories, History, Prefixes, Query, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
+from restd.data.runs import Runs
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
@@ -18,6 +19,7 @@ __all__ = [
     "History",
     "Prefixes",
     "Query",
+    "Runs",
     "Source",
     "Task",
     "Written",

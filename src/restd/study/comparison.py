@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from restd.artifacts import hash_json, read_manifest, sole_writer
 from restd.artifacts.manifest import MANIFEST
-from restd.baselines import DECODING, Place, baseline_named, refuse_unknown
+from restd.baselines import Place, baseline_named, decoding_of, refuse_unknown
 from restd.data import Task
 from restd.data.trec import write_atomically
 from restd.errors import ArtifactError, ConfigError, DataError
@@ -218,14 +218,15 @@ def _probe(comparison: Comparison, tell: Tell) -> None:
 
 def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell) -> dict[str, Evaluation]:
     found: dict[str, Evaluation] = {}
-    place = Place(comparison.index, comparison.data, index, comparison.task, comparison.out / TRAINED)
+    trained, seen = comparison.out / TRAINED, comparison.decoding.seen
+    place = Place(comparison.index, comparison.data, index, comparison.task, trained, seen)
     for name in comparison.baselines:
 
         def ranker(name: str = name) -> Ranker:
             tell(f"Baseline {name}")
             return baseline_named(name, place)
 
-        found[name] = _judged(comparison, name, ranker, tests, index, decoding=DECODING[name], parents={})
+        found[name] = _judged(comparison, name, ranker, tests, index, decoding=decoding_of(name, place), parents={})
     if comparison.init is not None:
         found[START] = judge_model(comparison, START, model_folder(comparison.init), tests, index, seeds=())
     return found
