@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from restd.data.check import CatalogCheck, HistoriesCheck, JudgmentsCheck
 
 app = typer.Typer(
-    help="Make a data set to search (shop, movies, esci, nq320k) or to recommend from (histories, movielens, amazon, "
-    "yelp), or check one.",
+    help="Make a data set to search (shop, movies, esci, nq320k) or to recommend from (shoppers, histories, "
+    "movielens, amazon, yelp), or check one.",
     no_args_is_help=True,
 )
 
@@ -63,6 +63,21 @@ def shop(
     from restd.data.shop import ShopSpec, shop_source
 
     _write(shop_source(ShopSpec(locale=locale, items=items, seed=seed)), out, as_json=as_json)
+
+
+@app.command()
+def shoppers(
+    out: Out,
+    locale: Annotated[str, typer.Option(help="us (English), es (Spanish) or jp (Japanese).")] = "us",
+    items: Annotated[int, typer.Option(help="Size of the catalogue, 500 to 1,000,000.")] = 2_000,
+    users: Annotated[int, typer.Option(help="Shoppers, 100 to 1,000,000.")] = 4_000,
+    seed: Annotated[int, typer.Option(help="Another seed, another shop.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Generate shoppers of our own shop: what they take follows from taste, complements and price."""
+    from restd.data.shop import ShopperSpec, shoppers_source
+
+    _write(shoppers_source(ShopperSpec(locale=locale, items=items, users=users, seed=seed)), out, as_json=as_json)
 
 
 @app.command()
