@@ -22,6 +22,7 @@ TINY = {
         "t5.head_width=16",
     ],
 }
+TINY["tiger"] = ["tiger.width=32", "tiger.layers=1", "tiger.heads=2", "tiger.head_width=16", "tiger.feed=64"]
 TINY["calir"] = ["calir.body=compact", "calir.depth=2", *TINY["compact"]]
 FAST = ["train.batch=8", "train.micro=4", "train.lr=0.003", "train.warm_up=0.1", "train.indexing=none"]
 
@@ -47,6 +48,20 @@ def write_world(folder: Path, *, categories: bool = True) -> Path:
     for name, rows in (("items", items), ("judgments", judgments)):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_walks(folder: Path, *, users: int = 80, seed: int = 0) -> Path:
+    """The same items, and users who walk through them: seven items on, now and then eight."""
+    write_world(folder)
+    (folder / "judgments.jsonl").unlink()
+    ids = [json.loads(line)["id"] for line in (folder / "items.jsonl").read_text("utf-8").splitlines()]
+    rng, events = np.random.default_rng(seed), []
+    for user in range(users):
+        steps = np.where(rng.random(4 + rng.integers(6)) < 0.9, 7, 8).cumsum()
+        for time, step in enumerate((rng.integers(len(ids)) + steps) % len(ids)):
+            events.append({"user": f"user{user}", "item": ids[step], "time": time})
+    (folder / "histories.jsonl").write_text("".join(json.dumps(row) + "\n" for row in events), encoding="utf-8")
     return folder
 
 

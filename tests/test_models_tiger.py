@@ -1,0 +1,167 @@
+"""TIGER's network: what it reads, what it says, and that plain `transformers` would say the same."""
+
+import numpy as np
+import pytest
+import torch
+
+from restd.artifacts import create, open_artifact
+from restd.data import Histories, History, Prefixes, leave_one_out
+from restd.errors import ConfigError, DataError
+from restd.models import Backbone, SidHistories, TigerBackbone, TigerConfig, describe, read_backbone, write_backbone
+from restd.models.asking import sid_histories
+from restd.models.tiger import END, code_tokens
+from tests.models import SIZES
+
+TINY = TigerConfig(width=32, layers=2, heads=2, head_width=16, feed=64, history=4)
+
+
+def tiny(**changed):
+    config = TigerConfig(**{**{name: getattr(TINY, name) for name in TINY.__dataclass_fields__}, **changed})
+    return TigerBackbone.made(SIZES, config, seed=0).eval()
+
+
+def some_sids(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, size, rows) for size in SIZES], axis=1)
+
+
+def read(model, *histories, users=()):
+    held = model.prepare(SidHistories.of(histories, users))
+    return held.batch(np.arange(len(histories)))
+
+
+def test_it_is_a_backbone():
+    assert isinstance(tiny(), Backbone)
+
+
+def test_every_code_has_its_own_token():
+    tokens = [code for level, size in zip(code_tokens(SIZES).tolist(), SIZES, strict=True) for code in level[:size]]
+    assert sorted(tokens) == list(range(END + 1, END + 1 + sum(SIZES)))
+
+
+def test_it_reads_the_latest_items_and_says_what_was_cut():
+    model, sids = tiny(), some_sids(6)
+    held = model.prepare(SidHistories.of([sids, sids[:2]]))
+    assert held.cut == 1
+    assert held.lengths.tolist() == [12, 6]
+    batch = held.batch(np.arange(2))
+    assert batch.values[0].tolist() == read(model, sids[2:]).values[0].tolist()
+    assert batch.mask[1].sum() == 6
+
+
+def test_overlapping_histories_are_read_like_separate_ones():
+    model, sids = tiny(), some_sids(7)
+    shared = SidHistories(sids, np.array([0, 0, 3]), np.array([2, 5, 7]))
+    apart = SidHistories.of([sids[:2], sids[:5], sids[3:7]])
+    one, other = (model.prepare(held).batch(np.arange(3)) for held in (shared, apart))
+    assert torch.equal(one.values, other.values)
+    assert torch.equal(one.mask, other.mask)
+    assert len(model.prepare(shared).shards[0]) == 7 * len(SIZES)  # held once
+
+
+def test_users_have_tokens_where_asked():
+    model, sids = tiny(users=5), some_sids(2)
+    batch = read(model, sids, sids, sids, users=["ann", "bob", ""])
+    first = batch.values[:, 0].tolist()
+    assert all(END + 1 + sum(SIZES) <= token < END + 1 + sum(SIZES) + 5 for token in first[:2])
+    assert batch.mask.sum(1).tolist() == [7, 7, 6]  # nobody has no token
+    assert batch.values[2, :6].tolist() == batch.values[0, 1:].tolist()
+    assert read(tiny(), sids, users=["ann"]).values.shape[1] == 6
+
+
+def test_padding_changes_nothing():
+    model, sids = tiny(), some_sids(4)
+    wanted = torch.from_numpy(some_sids(1, seed=1))
+    with torch.no_grad():
+        alone = model.states(model.encode(read(model, sids[:1])), wanted).states
+        both = model.states(model.encode(read(model, sids[:1], sids)), wanted.expand(2, -1)).states[:1]
+    torch.testing.assert_close(alone, both, atol=1e-5, rtol=1e-5)
+
+
+def test_the_loss_is_that_of_transformers_over_the_codes():
+    model, sids = tiny(), torch.from_numpy(some_sids(3, seed=2))
+    inputs = read(model, *(some_sids(count) for count in (1, 2, 3)))
+    labels = model.tokens[torch.arange(len(SIZES)), sids]
+    with torch.no_grad():
+        ours = model.sid_loss(model.states(model.encode(inputs), sids), sids)
+        theirs = model.model(input_ids=inputs.values, attention_mask=inputs.mask.long(), labels=labels).loss
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_steps_are_the_whole_vocabularys_log_probabilities():
+    model, sids = tiny(), torch.from_numpy(some_sids(2, seed=3))
+    memory = model.encode(read(model, some_sids(2), some_sids(3)))
+    stepper = model.stepper()
+    with torch.inference_mode():
+        scored, cache = stepper.start(memory)
+        output = model.states(memory, sids)
+        for level in range(len(SIZES)):
+            whole = model.vocabulary_logits(output.states[:, level]).log_softmax(-1)
+            wanted = whole.gather(1, model.tokens[level][None].expand(2, -1)).masked_fill(
+                ~model.code_mask[level], -torch.inf
+            )
+            torch.testing.assert_close(scored[:, 0], wanted, atol=1e-4, rtol=1e-4)
+            if level + 1 < len(SIZES):
+                parents = torch.zeros(2, 1, dtype=torch.int64)
+                scored, cache = stepper.step(cache, parents, sids[:, level : level + 1])
+
+
+def test_the_same_seed_gives_the_same_weights():
+    one, other = (TigerBackbone.made(SIZES, TINY, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not torch.equal(one["model.shared.weight"], tiny().state_dict()["model.shared.weight"])
+
+
+def test_it_is_kept_and_read_back(tmp_path):
+    import pyarrow as pa
+
+    model = tiny(users=3)
+    settings = {"backbone": describe(model)}
+    with create(tmp_path / "model", kind="model", schema=1, settings=settings) as writer:
+        write_backbone(writer, model, model.state_dict(), pa.array(["a"]))
+    again = read_backbone(open_artifact(tmp_path / "model", kind="model", schema=1), settings["backbone"])
+    assert isinstance(again, TigerBackbone)
+    assert again.config == model.config
+    sids = torch.from_numpy(some_sids(1))
+    with torch.no_grad():
+        states = [held.eval().states(held.encode(read(held, some_sids(2))), sids).states for held in (model, again)]
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"layers": 0}, {"history": 0}, {"users": -1}, {"dropout": 1.0}, {"heads": 0}, {"feed": 0}]
+)
+def test_impossible_sizes_are_refused(wrong):
+    with pytest.raises(ConfigError, match="wanted"):
+        TigerConfig(**wrong)
+
+
+class FakeIndex:
+    """As much of an index as reading a history needs."""
+
+    class Table:
+        """Ids alone."""
+
+    def __init__(self, ids, sids):
+        self.table, self.sids = self.Table(), sids
+        self.table.ids = ids
+
+
+def test_histories_become_semantic_ids():
+    import pyarrow as pa
+
+    ids, sids = pa.array(["a", "b", "c"]), some_sids(3)
+    look = sid_histories.__wrapped__ if hasattr(sid_histories, "__wrapped__") else sid_histories
+    table = pa.table({"user": ["u"] * 4, "item": ["a", "b", "c", "a"], "time": range(4)})
+    prefixes = leave_one_out(Histories.of_table(table).over(ids)[0], "test")
+    assert isinstance(prefixes, Prefixes)
+    fast = look(prefixes, FakeIndex(ids, sids))
+    slow = look([History(("a", "b", "c"), "u")], FakeIndex(ids, sids))
+    for held in (fast, slow):
+        assert held.sids[held.begin[0] : held.end[0]].tolist() == sids.tolist()
+        assert list(held.users) == ["u"]
+    for wrong, said in ((History(()), "is empty"), (History(("z",)), "'z'")):
+        with pytest.raises(DataError, match=said):
+            look([wrong], FakeIndex(ids, sids))
+    with pytest.raises(ConfigError, match="cannot read words"):
+        look(["red kettle"], FakeIndex(ids, sids))

@@ -1,0 +1,372 @@
+"""Recommending in a tiny world: trained, resumed, asked, judged, compared; through the same rooms as search."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from restd.data import History
+from restd.distill.functions import horizon_mass
+from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
+from restd.evaluate import NEXT, evaluate, ranked_validation, read_tests
+from restd.index import SidIndex
+from restd.models import prepare_queries
+from restd.search import Retriever
+from restd.study.rates import choose_rate, read_rates
+from restd.train import make_loop, read_log, train_retriever
+from restd.train.loop import Loop
+from tests.training import FAST, TINY, job, make_index, plain_beam, same_weights, write_walks, write_world
+
+SETTINGS = ("train.select=loss", "train.keep=last", "train.patience=0", "train.lr=0.01")
+RANKED = ("train.select=ndcg", "train.keep=best")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Items and walks, an index with a disambiguation code, and a model that knows the walks."""
+    folder = tmp_path_factory.mktemp("walks")
+    data = write_walks(folder / "data", users=200)
+    make_index(data, folder / "index", policy="suffix")
+    settings = (*SETTINGS, "train.lr=0.003", "train.batch=32", "train.micro=32", "tiger.dropout=0.0")
+    asked = job(folder / "index", data, folder / "run", *settings, backbone="tiger", updates=600)
+    train_retriever(asked, tell=lambda sentence: None)
+    return folder
+
+
+@pytest.fixture
+def retriever(place):
+    return Retriever.load(place / "run")
+
+
+def walk(place, count, start=0):
+    ids = SidIndex.load(place / "index").table.ids.to_pylist()
+    return [ids[(start + 7 * step) % len(ids)] for step in range(count)]
+
+
+def tiger(place, out, *settings, **options):
+    return job(place / "index", place / "data", out, *SETTINGS, *settings, backbone="tiger", **options)
+
+
+def test_what_comes_next_is_recommended(place, retriever):
+    starts = range(0, 60, 4)
+    found = [retriever.recommend(walk(place, 4, start), k=3) for start in starts]
+    assert all(len(hits) == 3 for hits in found)
+    right = [walk(place, 5, start)[-1] in {hit.item for hit in hits} for start, hits in zip(starts, found, strict=True)]
+    assert np.mean(right) > 0.5  # one in twenty by chance
+
+
+def test_what_was_taken_is_left_out_unless_asked_for(place, retriever):
+    history = walk(place, 3)
+    everything = len(retriever.index)
+    left = {hit.item for hit in retriever.recommend(history, k=everything)}
+    assert len(left) == everything - 3
+    assert not left & set(history)
+    assert len(retriever.recommend(history, k=everything, seen=True)) == everything
+    best = retriever.recommend(history, k=10, seen=True)
+    fewer = retriever.recommend(history, k=10 - sum(hit.item in history for hit in best))
+    assert [hit.item for hit in best if hit.item not in history] == [hit.item for hit in fewer]
+
+
+def test_answers_are_those_of_a_plain_beam(place, retriever):
+    class Plain:
+        """The network as the plain beam wants it: histories of ids in, log-probabilities over the vocabulary out."""
+
+        def eval(self):
+            return self
+
+        def prepare(self, queries):
+            return prepare_queries(retriever.backbone, queries, retriever.index)
+
+        def encode(self, inputs):
+            return retriever.backbone.encode(inputs)
+
+        def states(self, memory, sids):
+            return retriever.backbone.states(memory, sids)
+
+        def logits(self, states):
+            return Whole(retriever.backbone, states)
+
+    class Whole:
+        """Scores of every level's codes that are log-probabilities already."""
+
+        def __init__(self, backbone, states):
+            whole = backbone.vocabulary_logits(states).log_softmax(-1)
+            self.scores = whole.gather(2, backbone.tokens[: states.shape[1]].expand(len(states), -1, -1))
+
+        def __getitem__(self, place):
+            return Whole.Level(self.scores[place])
+
+        class Level:
+            """One level."""
+
+            def __init__(self, scores):
+                self.scores = scores
+
+            def log_softmax(self, dim):
+                return self.scores
+
+    histories = [History(tuple(walk(place, count, start))) for count, start in ((1, 5), (4, 20), (6, 33))]
+    rows, _ = retriever.rank(histories, 10, width=20)
+    assert rows.tolist() == plain_beam(Plain(), retriever.index, histories, width=20, k=10)
+
+
+def test_alone_and_in_a_batch_are_alike(place, retriever):
+    histories = [History(tuple(walk(place, count, 3 * count))) for count in (6, 1, 4, 2)]
+    rows, scores = retriever.rank(histories, 8, width=20)
+    for number, history in enumerate(histories):
+        alone, own = retriever.rank([history], 8, width=20)
+        assert alone[0].tolist() == rows[number].tolist()
+        np.testing.assert_allclose(own[0], scores[number], atol=1e-4)
+
+
+def test_filters_and_explanations_work_as_in_search(place, retriever):
+    history = walk(place, 3)
+    lamps = retriever.recommend(history, k=4, where=["category=lamp"])
+    assert all("lamp" in hit.item for hit in lamps)
+    best = retriever.recommend(history, k=1, seen=True, width=20)[0]
+    found = retriever.explain(History(tuple(history)), best.item, width=20)
+    assert found.rank == 1
+    assert found.query == ", ".join(history)
+    assert len(found.levels) == 4
+
+
+def test_the_rank_of_an_item_is_the_rank_of_its_semantic_id(place, retriever):
+    tests = read_tests(place / "data", retriever.index.table.ids)
+    found, _ = evaluate(retriever, tests, retriever.index, name="tiger", measures=NEXT)
+    for name, values in found.values["sid"].items():
+        assert values.tolist() == found.values["item"][name].tolist()
+    assert found.mean("Recall@10") > 60
+    assert found.card.queries["judged"] == 200
+    rank = {1: 100.0, 2: 100 / np.log2(3)}
+    one = found.values["sid"]["NDCG@5"]
+    assert set(np.round(one[one >= rank[2] - 1e-9], 6)) <= {round(value, 6) for value in rank.values()}
+
+
+def test_histories_of_held_out_items_hold_everything_before_them(place, retriever):
+    ids = retriever.index.table.ids
+    test, valid = (read_tests(place / "data", ids, split=split) for split in ("test", "valid"))
+    for number in range(len(test)):
+        assert test.texts[number].items[:-1] == valid.texts[number].items
+        assert test.texts[number].items[-1] == ids[int(valid.rows[number])].as_py()
+        assert ids[int(test.rows[number])].as_py() not in test.texts[number].items
+
+
+def test_the_disambiguation_code_has_no_part_in_the_trajectory_loss(place, tmp_path):
+    loop = make_loop(tiger(place, tmp_path / "run", objective="restd"), tell=lambda sentence: None)
+    batch = loop.train.batch(np.arange(6))
+    trainee, trajectory = loop.trainee.eval(), loop.trainee.objectives["trajectory"]
+    from restd.train.module import Forward
+
+    output = trainee.backbone.states(trainee.backbone.encode(batch.inputs), batch.sids)
+    states = output.states.detach().requires_grad_()
+    loss = trainee.backbone.sid_loss(output, batch.sids).detach()
+    added, _ = trajectory(batch, Forward(type(output)(states), loss, trainee.backbone), step=1000)
+    added.backward()
+    assert trajectory.distiller.teacher.geometry.levels == 3
+    assert states.grad[:, 3].abs().max() == 0  # the fourth code
+    assert states.grad[:, :3].abs().amin(dim=(0, 2)).shape == (3,)
+    assert all(states.grad[:, level].abs().max() > 0 for level in range(3))
+    # but the generation loss does see it
+    whole = output.states.detach().requires_grad_()
+    trainee.backbone.sid_loss(type(output)(whole), batch.sids).backward()
+    assert whole.grad[:, 3].abs().max() > 0
+
+
+def test_three_levels_weigh_as_the_paper_says():
+    found = horizon_mass(torch.ones(1, 3, dtype=torch.bool), horizon=3, discount=0.7)
+    assert found.numpy().round(4).tolist() == pytest.approx([0.6135, 0.2863, 0.1002])
+
+
+@pytest.mark.parametrize("objective", ["base", "restd"])
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(place, tmp_path, monkeypatch, objective):
+    options = {"objective": objective, "updates": 12}
+    settings = ("train.checkpoint=3",)
+    whole = train_retriever(tiger(place, tmp_path / "whole", *settings, **options)).folder
+    update = Loop.update
+
+    def dies(self, rows, number):
+        if number == 7:
+            raise KeyboardInterrupt
+        return update(self, rows, number)
+
+    cut = tiger(place, tmp_path / "cut", *settings, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "update", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train_retriever(cut)
+    assert (tmp_path / "cut" / "checkpoint").is_dir()
+    assert same_weights(train_retriever(cut).folder, whole)
+
+
+def test_objectives_are_paired(place, tmp_path):
+    """With the same seed both see the same batches from the same first weights: the first loss is the same number."""
+    logs = []
+    for objective in ("base", "restd"):
+        train_retriever(tiger(place, tmp_path / objective, objective=objective, updates=2))
+        logs.append(read_log(tmp_path / objective / "log.jsonl"))
+    assert logs[0][0]["sid_loss"] == logs[1][0]["sid_loss"]
+    assert logs[1][0]["weight"] >= 0
+
+
+def test_early_stopping_looks_at_the_ranking_of_validation_users(place, tmp_path):
+    asked = tiger(place, tmp_path / "run", *RANKED, "train.epochs=2", "train.judged=30", updates=None)
+    done = train_retriever(asked, validate=ranked_validation(asked))
+    said = [record["validation"] for record in read_log(tmp_path / "run" / "log.jsonl") if "validation" in record]
+    assert len(said) == 2
+    assert done.summary["validation"] == max(said)
+    model = Retriever.load(done.folder, place / "index", place / "data")
+    assert ranked_validation(asked)(model.backbone) == pytest.approx(max(said))
+    with pytest.raises(ConfigError, match="ranked_validation"):
+        train_retriever(tiger(place, tmp_path / "other", *RANKED, updates=4))
+
+
+def test_the_learning_rate_is_chosen_by_validation(place, tmp_path):
+    asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
+    said = []
+    best = choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append)
+    assert best == 0.01
+    assert set(read_rates(tmp_path)["base"]) == {"1e-06", "0.01"}
+    before = len(said)
+    assert choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append) == best
+    assert len(said) == before + 1  # nothing is trained twice
+    for rates, epochs, wrong in (((), 2, "at least one"), ((0.0,), 2, "above 0"), ((0.1,), 6, "1 to 5")):
+        with pytest.raises(ConfigError, match=wrong):
+            choose_rate(asked, rates, tmp_path, epochs=epochs, tell=said.append)
+
+
+def test_a_rate_that_breaks_down_is_out(place, tmp_path, monkeypatch):
+    import restd.study.rates as rates
+
+    def trains(probe, **options):
+        if probe.config.train.lr > 0.1:
+            raise TrainingError("The loss is no number.")
+        return train_retriever(probe, **options)
+
+    monkeypatch.setattr(rates, "train_retriever", trains)
+    asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
+    assert choose_rate(asked, (9.0, 0.001), tmp_path, epochs=1, tell=lambda sentence: None) == 0.001
+    assert read_rates(tmp_path)["base"]["9"] is None
+
+
+def test_a_searcher_does_not_recommend_and_a_recommender_does_not_search(place, retriever, tmp_path):
+    with pytest.raises(ConfigError, match="cannot read words"):
+        retriever.search("red kettle")
+    with pytest.raises(ConfigError, match="does not read items' texts"):
+        train_retriever(tiger(place, tmp_path / "run", "train.indexing=title", updates=2))
+    data = write_world(tmp_path / "words")
+    index = make_index(data, tmp_path / "index")
+    searcher = Retriever.load(train_retriever(job(index, data, tmp_path / "base", updates=2)).folder.parent)
+    with pytest.raises(ConfigError, match="cannot read histories"):
+        searcher.recommend(["red-oak-desk"])
+    with pytest.raises(ConfigError, match="searching by words"):
+        searcher.rank(["desk"], 3, seen=False)
+    with pytest.raises(DataError, match=r"no file named histories"):
+        train_retriever(job(index, data, tmp_path / "none", *SETTINGS, backbone="tiger", updates=2))
+
+
+def test_bad_histories_are_a_sentence(place, retriever, tmp_path):
+    with pytest.raises(DataError, match="is empty"):
+        retriever.recommend([])
+    with pytest.raises(DataError, match="'nonsense'"):
+        retriever.recommend([*walk(place, 1), "nonsense"])
+    data = write_walks(tmp_path / "data")
+    rows = [{"user": "a", "item": item, "time": time} for time, item in enumerate(walk(place, 2))]
+    (data / "histories.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(DataError, match="No user has the 3 events"):
+        train_retriever(job(place / "index", data, tmp_path / "short", *SETTINGS, backbone="tiger", updates=2))
+    rows = [{"user": "a", "item": item, "time": "soon"} for item in walk(place, 4)]
+    (data / "histories.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(DataError, match="'soon' is neither a number nor a date"):
+        train_retriever(job(place / "index", data, tmp_path / "times", *SETTINGS, backbone="tiger", updates=2))
+
+
+def test_short_and_unknown_and_repeated_events_are_told(place, tmp_path):
+    data = write_walks(tmp_path / "data", users=10)
+    more = [("few", item, 0) for item in walk(place, 2)] + [("user0", "nowhere", 99)]
+    more += [("again", item, time) for time, item in enumerate([*walk(place, 4), walk(place, 1)[0]])]
+    with (data / "histories.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(dict(zip(("user", "item", "time"), row, strict=True))) + "\n" for row in more)
+    said = []
+    asked = job(place / "index", data, tmp_path / "run", *SETTINGS, backbone="tiger", updates=1)
+    train_retriever(asked, tell=said.append)
+    text = " ".join(said)
+    assert "1 events repeat an item" in text
+    assert "1 events name items that the index does not have" in text
+    assert "1 users have fewer than 3 events" in text
+    assert "no held-out item is in its own history or in training (checked)" in text
+
+
+def test_commands_from_walks_to_page(place, command, tmp_path):
+    sets = [word for setting in (*TINY["tiger"], *FAST, *SETTINGS) for word in ("--set", setting)]
+    where = ("--index", place / "index", "--data", place / "data")
+    words = ("compare", *where, "--task", "recommend", "--out", tmp_path / "study", *sets, "--updates", 6)
+    code, out, err = command(*words, "--objectives", "base,rbd,restd", "--seeds", "1,2", "--baselines",
+                             "popularity,co-occurrence,neighbours")  # fmt: skip
+    assert code == 0, err
+    assert "TIGER + ResTD (H=3)" in out
+    assert "Differences from TIGER" in out
+    assert "Neighbours by co-occurrence" in out
+    held = json.loads((tmp_path / "study" / "comparison.json").read_text("utf-8"))
+    assert held["task"] == "recommend"
+    assert held["card"]["decoding"] == {
+        "ranker": "restd", "search": "beam over the trie", "width": 20, "score_norm": "full_vocab", "seen": True,
+    }  # fmt: skip
+    assert set(held["measures"]) == {str(measure) for measure in NEXT}
+    for name in ("conflicts", "beam", "cases", "probes"):
+        code, _, err = command("analyze", name, "--study", tmp_path / "study")
+        assert code == 0, err
+    code, _, err = command("analyze", "disagreement", "--study", tmp_path / "study")
+    assert code == 2
+    assert "two positives or more" in err
+    code, _, _ = command("report", tmp_path / "study", "--title", "Walks")
+    assert code == 0
+    page = (tmp_path / "study" / "report" / "report.html").read_text("utf-8")
+    assert "TIGER + ResTD (H=3)" in page
+    history = ",".join(walk(place, 3))
+    code, out, _ = command("recommend", "--model", place / "run", "--history", history, "-k", 4, "--json")
+    assert code == 0
+    assert [hit["item"] for hit in json.loads(out)["hits"]] == [
+        hit.item for hit in Retriever.load(place / "run").recommend(walk(place, 3), k=4, width=20)
+    ]
+    code, out, _ = command("recommend", "--model", place / "run", "--history", history, "--explain", walk(place, 4)[-1])
+    assert code == 0
+    assert "the last of 3" in out
+    code, out, _ = command("recommend", "--model", place / "run", "--histories", place / "data", "-k", 2, "--json")
+    assert len(json.loads(out)) == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("recommend", "--model", "{run}", "--history", " , "), "is empty"),
+        (("recommend", "--model", "{run}", "--history", "x"), "'x'"),
+        (("recommend", "--model", "{run}"), "Either --history"),
+        (("evaluate", "--model", "{run}", "--task", "search"), "a model to recommend"),
+        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "to recommend there are"),
+        (("evaluate", "--baseline", "sasrec", "--index", "{index}", "--data", "{data}"), "with --out"),
+        (("train", "--task", "recommend", "--backbone", "compact", "--index", "{index}", "--data", "{data}", "--out",
+          "{new}"), "not for recommend"),
+        (("train", "--task", "guess", "--index", "{index}", "--data", "{data}", "--out", "{new}"), "wanted search or"),
+        (("train", "--task", "recommend", "--rates", "fast", "--index", "{index}", "--data", "{data}", "--out",
+          "{new}"), "no list of numbers"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_a_sentence(place, command, tmp_path, words, said):
+    places = {"run": place / "run", "index": place / "index", "data": place / "data", "new": tmp_path / "new"}
+    code, _, err = command(*(str(word).format(**places) for word in words))
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_model_of_another_index_is_refused(place, tmp_path):
+    other = make_index(place / "data", tmp_path / "index", policy="suffix", seed=5)
+    with pytest.raises(ArtifactError, match="was trained for"):
+        Retriever.load(place / "run", other)
+
+
+def test_items_may_come_without_training(place, retriever):
+    retriever.add([{"id": "new-oak-desk", "title": "new oak desk"}])
+    found = retriever.recommend([*walk(place, 2), "new-oak-desk"], k=5)
+    assert len(found) == 5
