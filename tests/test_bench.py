@@ -70,3 +70,20 @@ def test_decode_finds_what_generate_finds(monkeypatch):
     assert found["identical"]
     assert found["max_score_difference"] < 1e-4
     assert found["speedup_b1"] > 0
+
+
+def test_recommend_ranks_what_generate_ranks(monkeypatch):
+    from restd.bench import recommend
+    from restd.models import TigerConfig
+
+    tiny = TigerConfig(width=32, layers=1, heads=2, head_width=16, feed=64)
+    monkeypatch.setattr(recommend, "TigerConfig", lambda: tiny)
+    monkeypatch.setattr(recommend, "_ITEMS", 500)
+    monkeypatch.setattr(recommend, "_BATCH", 32)
+    monkeypatch.setattr(recommend, "_MICRO", 16)
+    monkeypatch.setattr(recommend, "_ASKED", 4)
+    found = recommend.bench_recommend(updates=2, rounds=1, users=100)
+    assert found["identical"]
+    assert found["max_score_difference"] < 1e-4
+    assert found["throughput_ratio"] > 0
+    assert found["eval_ratio"] > 0

@@ -6,6 +6,7 @@ from typing import Any
 from restd.bench.decode import bench_decode
 from restd.bench.index import bench_index
 from restd.bench.overhead import bench_overhead
+from restd.bench.recommend import bench_recommend
 from restd.bench.shop import bench_shop
 from restd.bench.teacher import bench_teacher
 from restd.bench.train import bench_train
@@ -19,6 +20,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "teacher": bench_teacher,
     "train": bench_train,
     "decode": bench_decode,
+    "recommend": bench_recommend,
 }
 
 __all__ = ["BENCHMARKS"]

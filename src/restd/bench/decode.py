@@ -13,6 +13,7 @@ from restd.bench.trie import random_sids
 from restd.encode import Inputs
 from restd.index.trie import Trie
 from restd.models import Memory, T5Backbone, T5Config
+from restd.models.code_t5 import CodeT5
 from restd.models.contract import seeded
 from restd.models.t5_stepper import T5Stepper
 from restd.search import Beams, beam_search
@@ -47,12 +48,12 @@ def bench_decode(sids: int = 100_000, rounds: int = 7) -> dict[str, Any]:
     }
     model = random_t5()
     stepper = T5Stepper(model)
-    peer = Generate(model, table)
+    peer = Generate(model, table, beam=_BEAM)
     alike, seconds = [], {}
     for batch in _BATCHES:
         memory = _memory(model, batch)
         alike.append(compare(beam_search(stepper, memory, tries["stored"], width=_BEAM), *peer.scored(memory)))
-        seconds[batch] = _turns(
+        seconds[batch] = turns(
             {
                 "transformers": lambda memory=memory: peer(memory),
                 "unconstrained": lambda memory=memory: beam_search(stepper, memory, None, width=_BEAM),
@@ -109,8 +110,8 @@ class _CodeTokens:
 class Generate:
     """The same search as one asks `transformers` for it."""
 
-    def __init__(self, model: T5Backbone, table: np.ndarray) -> None:
-        self.model = model.model
+    def __init__(self, model: CodeT5, table: np.ndarray, *, beam: int) -> None:
+        self.model, self.beam, self.levels = model.model, beam, len(model.sizes)
         self.first = model.tokens[:, 0]
         self.start = self.model.config.decoder_start_token_id
         found: dict[tuple[int, ...], set[int]] = {}
@@ -127,9 +128,9 @@ class Generate:
             encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),  # pyright: ignore[reportArgumentType]
             attention_mask=memory.mask.long(),
             prefix_allowed_tokens_fn=lambda _, tokens: self.allowed[tuple(tokens.tolist())],
-            num_beams=_BEAM,
-            num_return_sequences=_BEAM,
-            max_new_tokens=_LEVELS,  # ends right behind the last code, so that no end is scored
+            num_beams=self.beam,
+            num_return_sequences=self.beam,
+            max_new_tokens=self.levels,  # ends right behind the last code, so that no end is scored
             length_penalty=0.0,  # scores are sums
             do_sample=False,
             **settings,
@@ -139,7 +140,7 @@ class Generate:
         """SIDs and scores, [query, beam, level] and [query, beam]; keeping scores costs it, so this is not timed."""
         found = self(memory, return_dict_in_generate=True, output_scores=True)
         queries = len(memory.mask)
-        sids = (found.sequences[:, 1:] - self.first).view(queries, _BEAM, -1)
+        sids = (found.sequences[:, 1:] - self.first).view(queries, self.beam, -1)
         return sids, found.sequences_scores.view(queries, -1)
 
 
@@ -180,7 +181,7 @@ def _memory(model: T5Backbone, batch: int) -> Memory:
         return model.encode(Inputs(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
 
-def _turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.ndarray]:
+def turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.ndarray]:
     """Seconds of every round of each side; nobody always comes first, and the first round is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)

@@ -15,6 +15,7 @@ from restd.data.shop import ShopSpec, shop_source
 from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig
 from restd.encode import Ragged, load_encoder
 from restd.models import AnyBackbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
+from restd.models.code_t5 import CodeT5
 from restd.train.config import TrainConfig
 from restd.train.examples import Pairs
 from restd.train.loop import Loop, TrainingSet
@@ -34,6 +35,8 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
     The plain loop is what one writes with `transformers`: shuffled pairs, padded to the longest of the batch, the
     model's own loss. Ours reads the same pairs of queries and titles, in batches of similar length.
     """
+    from transformers import DataCollatorForSeq2Seq
+
     pairs = _pairs()
     texts = [str(text) for text in pairs.texts]
     sids = torch.randint(_SIZES[0], (_ITEMS, len(_SIZES)), generator=torch.Generator().manual_seed(0))
@@ -42,7 +45,10 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
         ours = T5Backbone.made(_SIZES, shape, texts=texts, seed=0)
         theirs = T5Backbone.made(_SIZES, shape, texts=texts, seed=0)
         loop = make_loop(ours, pairs, ours.prepare(texts), sids, Path(folder) / "t5", {}, _BATCH, _MICRO)
-        plain = _PlainLoop(theirs, pairs, theirs.prepare(texts), sids)
+        end = (theirs.tokenizer.eos_token_id,)
+        examples = examples_of(theirs, pairs, theirs.prepare(texts), sids, end=end)
+        collate = DataCollatorForSeq2Seq(theirs.tokenizer)
+        plain = PlainLoop(theirs.model, examples, collate, batch=_BATCH, micro=_MICRO)
         t5 = interleaved({"restd": updates_of(loop), "transformers": plain.steps()}, updates)
         compact: dict[str, Iterator[None]] = {}
         arms: dict[str, dict[str, nn.Module]] = {"base": {}, "joint": {"trajectory": _restd(sids)}}
@@ -129,42 +135,58 @@ def updates_of(loop: Loop) -> Iterator[None]:
             yield
 
 
-class _PlainLoop:
-    """A training loop as one writes it with `transformers` alone."""
+class PlainLoop:
+    """A training loop as one writes it with `transformers` alone: shuffled examples, padded to the longest of a batch.
 
-    def __init__(self, made: T5Backbone, pairs: Pairs, prepared: Ragged, sids: torch.Tensor) -> None:
-        self.model, self.tokenizer = made.model, made.tokenizer
-        tokens = [prepared.batch(np.array([row])).values[0].tolist() for row in range(len(prepared))]
-        end = made.tokenizer.eos_token_id
-        level = torch.arange(sids.shape[1])
-        labels = [[*made.tokens[level, sids[item]].tolist(), end] for item in pairs.item]
-        self.examples = [
-            {"input_ids": tokens[text], "attention_mask": [1] * len(tokens[text]), "labels": label}
-            for text, label in zip(pairs.text, labels, strict=True)
-        ]
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    Args:
+        model: `transformers`' own.
+        examples: input ids, attention mask and labels of each.
+        collate: makes a batch of them.
+        batch: examples of an update.
+        micro: examples that are computed together.
+    """
+
+    def __init__(self, model: Any, examples: list[dict[str, Any]], collate: Any, *, batch: int, micro: int) -> None:
+        self.model, self.examples, self.collate = model, examples, collate
+        self.micro, self.accumulated = micro, batch // micro
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
     def steps(self) -> Iterator[None]:
-        from transformers import DataCollatorForSeq2Seq
-
-        collate = DataCollatorForSeq2Seq(self.tokenizer)
-        generator = torch.Generator().manual_seed(0)
+        """One update after another."""
         examples: Any = self.examples
         loader: Any = torch.utils.data.DataLoader(
-            examples, batch_size=_MICRO, shuffle=True, collate_fn=collate, generator=generator, drop_last=True
+            examples,
+            batch_size=self.micro,
+            shuffle=True,
+            collate_fn=self.collate,
+            generator=torch.Generator().manual_seed(0),
+            drop_last=True,
         )
         self.model.train()
-        count, accumulated = 0, _BATCH // _MICRO
+        count = 0
         while True:
             for batch in loader:
                 loss = self.model(**batch).loss
-                (loss / accumulated).backward()
+                (loss / self.accumulated).backward()
                 count += 1
-                if count % accumulated == 0:
+                if count % self.accumulated == 0:
                     nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
                     self.optimizer.step()
                     self.optimizer.zero_grad()
                     yield
+
+
+def examples_of(
+    model: CodeT5, pairs: Pairs, prepared: Ragged, sids: torch.Tensor, *, end: tuple[int, ...] = ()
+) -> list[dict[str, Any]]:
+    """Pairs as `transformers` takes them: tokens in, tokens of the codes (and the end) out."""
+    tokens = [prepared.batch(np.array([row])).values[0].tolist() for row in range(len(prepared))]
+    level = torch.arange(sids.shape[1])
+    labels = [[*held, *end] for held in model.tokens[level, sids[torch.from_numpy(pairs.item)]].tolist()]
+    return [
+        {"input_ids": tokens[text], "attention_mask": [1] * len(tokens[text]), "labels": label}
+        for text, label in zip(pairs.text, labels, strict=True)
+    ]
 
 
 def _restd(sids: torch.Tensor) -> TrajectoryObjective:
