@@ -343,7 +343,7 @@ def test_commands_from_walks_to_page(place, command, tmp_path):
         (("recommend", "--model", "{run}", "--history", "x"), "'x'"),
         (("recommend", "--model", "{run}"), "Either --history"),
         (("evaluate", "--model", "{run}", "--task", "search"), "a model to recommend"),
-        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "to recommend there are"),
+        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "can recommend; wanted one of sasrec"),
         (("evaluate", "--baseline", "sasrec", "--index", "{index}", "--data", "{data}"), "with --out"),
         (("train", "--task", "recommend", "--backbone", "compact", "--index", "{index}", "--data", "{data}", "--out",
           "{new}"), "not for recommend"),

@@ -19,7 +19,7 @@ from restd.study.disagreement import disagreement, measure_disagreement
 from restd.study.opened import Study
 from restd.study.overhead import overhead
 from restd.study.probes import probe_queries, probes
-from restd.study.sweeps import CORRECTION, SENSITIVITY, _changed, sweep, weights_around
+from restd.study.sweeps import CORRECTION, _changed, sensitivity, sweep
 from restd.study.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, variation
 from restd.train import DistillSettings
 from tests.studies import comparison, write_place
@@ -190,14 +190,14 @@ def test_cases_show_both_models(study):
 
 def test_sweeps_reuse_the_study_where_nothing_changed(study):
     told = []
-    axes = {"lambda": weights_around(1.0)}
+    axes = {"lambda": sensitivity(1.0)["lambda"]}
     found = sweep(study, axes, name="sensitivity", title="x", seeds=(1,), tell=told.append)
     started = [sentence for sentence in told if sentence.startswith("restd, lambda=")]
     assert len(started) == 4  # λ = 1 is the study's own
     entries = found.data["lambda"]
     assert [entry["value"] for entry in entries] == ["0.25", "0.5", "1", "1.5", "2"]
     assert entries[2]["NDCG@10"]["mean"] == pytest.approx(study.cell("restd", 1).mean("NDCG@10"))
-    assert len(CORRECTION["floor"].values) == len(SENSITIVITY["rho"].values) == 5
+    assert len(CORRECTION["floor"].values) == len(sensitivity(0.1)["rho"].values) == 5
     doubled = replace(study.comparison.config.distill, factor=2.0)
     assert _changed(doubled, {"factor": 1.5}).factor == 3.0  # of the study's own
     assert _changed(DistillSettings(), {"weight": 0.1}) == DistillSettings()  # the paper's λ, said or not

@@ -199,6 +199,9 @@ def test_categories_of_the_checkpoint_for_all(tmp_path, monkeypatch):
     held = replace(held, measures=(Measure("Recall", 3), Measure("NDCG", 3)))
     found = compare(held)
     assert found["card"]["decoding"]["router"] == "start"
+    routing = next(table for table in comparison_finding(found).tables if table.name == "routing")
+    assert [row[0] for row in routing.rows] == ["Base-FT", "ResTD (H=4)"]
+    assert 0 < found["conditions"]["restd"]["category_recall@3"]["mean"] <= 100
     used = []
     original = Retriever.rank
 

@@ -142,7 +142,7 @@ def decoding_of(name: str, place: Place) -> dict[str, Any]:
 def refuse_unknown(name: str, task: Task) -> None:
     """An unknown name is an error that lists the known ones."""
     if name not in BASELINES[task]:
-        raise ConfigError(f"Baseline {name!r} is unknown; to {task} there are {', '.join(BASELINES[task])}.")
+        raise ConfigError(f"No baseline {name!r} can {task}; wanted one of {', '.join(BASELINES[task])}.")
 
 
 def baseline_named(name: str, place: Place) -> Ranker:

@@ -80,7 +80,7 @@ def _makers(
 
     distill = study.comparison.config.distill
     chosen = read_seeds(seeds) if seeds else None
-    around = {**sweeps.SENSITIVITY, "lambda": sweeps.weights_around(0.1 if distill.weight is None else distill.weight)}
+    around = sweeps.sensitivity(0.1 if distill.weight is None else distill.weight)
 
     def swept(axes: dict[str, sweeps.Axis], name: str, title: str) -> "Finding":
         return sweeps.sweep(study, axes, name=name, title=title, objective=ours, seeds=chosen, tell=tell)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from restd.artifacts import hash_json
+from restd.artifacts import hash_json, read_manifest
 from restd.config import plain
 from restd.data import Task
 from restd.data.trec import write_atomically
 from restd.errors import DataError
 from restd.evaluate import CONDITIONAL, Difference, Spread, holm_grid, paired_difference, relative_improvement
+from restd.models.store import model_folder
 from restd.study.comparison import CONTROLS, FILE, START, Compared, Comparison, Tell, run_comparison
 from restd.study.finding import Figure, Finding, Table, best_of_columns
 from restd.study.rates import chosen, read_rates
@@ -66,6 +67,7 @@ def summarise(compared: Compared) -> dict[str, Any]:
                 for seed, found in held.items()
             },
             **{measure: plain(Spread.of([found.mean(measure) for found in held.values()])) for measure in measures},
+            **_routing(comparison, objective),
         }
     against = holm_grid(
         {
@@ -93,6 +95,15 @@ def summarise(compared: Compared) -> dict[str, Any]:
             for name, found in compared.beside.items()
         },
     }
+
+
+def _routing(comparison: Comparison, objective: str) -> dict[str, Any]:
+    """For models that search a few categories: how many of the validation queries' positives these hold."""
+    summaries = [
+        read_manifest(model_folder(comparison.run(objective, seed))).settings["summary"] for seed in comparison.seeds
+    ]
+    names = [name for name in summaries[0] if name.startswith("category_recall")]
+    return {name: plain(Spread.of([summary[name] for summary in summaries])) for name in names}
 
 
 def compare(comparison: Comparison, *, tell: Tell = logger.info) -> dict[str, Any]:
@@ -142,6 +153,8 @@ def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison") -> 
     if controls:
         beside = [objective for objective in ("base", "restd") if objective in conditions]
         tables.append(_table(held, [*beside, *controls], "controls", "Teacher-target controls"))
+    if routing := [name for name in conditions[BASE] if name.startswith("category_recall")]:
+        tables.append(_routing_table(held, routing[0]))
     if len(conditions) > 1:
         tables.append(_gain_table(held))
         figures = (_gain_figure(held),)
@@ -213,6 +226,18 @@ def _table(held: Mapping[str, Any], objectives: list[str], name: str, title: str
     if any("*" in label(objective, _task(held)) for objective in objectives):
         notes.append("* beyond the paper.")
     return Table(name, title, ("Training objective", *measures), tuple(rows), tuple(notes), best_of_columns(values))
+
+
+def _routing_table(held: Mapping[str, Any], name: str) -> Table:
+    rows = tuple(
+        (label(objective), str(Spread(**held["conditions"][objective][name]))) for objective in held["conditions"]
+    )
+    width = name.partition("@")[2]
+    notes = (
+        f"Share of the validation queries' positives inside the {width} categories a model routes them to, in percent; "
+        "what lies outside cannot be found.",
+    )
+    return Table("routing", "Categories", ("Training objective", f"Category recall@{width}"), rows, notes)
 
 
 def _mark(found: Mapping[str, Any] | None) -> str:

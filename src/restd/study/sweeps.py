@@ -31,16 +31,6 @@ def _numbers(name: str, values: Sequence[float]) -> tuple[tuple[str, dict[str, A
     return tuple((f"{value:g}", {name: value}) for value in values)
 
 
-SENSITIVITY = {
-    "lambda": Axis("λ_max", "weight of the trajectory loss", _numbers("weight", (0.025, 0.05, 0.1, 0.15, 0.2))),
-    "tau": Axis(
-        "τ / τ_default",
-        "temperatures of teacher and student, as multiples of the study's own",
-        _numbers("factor", (0.25, 0.5, 1.0, 1.5, 2.5)),
-    ),
-    "rho": Axis("ρ", "discount of later levels", _numbers("discount", (0.3, 0.5, 0.7, 0.9, 1.0))),
-}
-"""The paper's grid; τ is given as a factor, which for its 0.2 makes 0.05 to 0.5."""
 CORRECTION = {
     "floor": Axis(
         "ε_floor",
@@ -53,10 +43,21 @@ CORRECTION = {
 }
 
 
-def weights_around(weight: float) -> Axis:
-    """λ at the paper's multiples of another default: a quarter, half, one, one and a half, twice."""
-    values = tuple(weight * factor for factor in (0.25, 0.5, 1.0, 1.5, 2.0))
-    return Axis("λ_max", "weight of the trajectory loss", _numbers("weight", values))
+def sensitivity(weight: float) -> dict[str, Axis]:
+    """The paper's grid around a study's own λ: a quarter, half, one, one and a half and twice of it.
+
+    τ is given as a factor, which for the paper's 0.2 makes 0.05 to 0.5; its λ of 0.1 makes 0.025 to 0.2.
+    """
+    weights = tuple(weight * factor for factor in (0.25, 0.5, 1.0, 1.5, 2.0))
+    return {
+        "lambda": Axis("λ_max", "weight of the trajectory loss", _numbers("weight", weights)),
+        "tau": Axis(
+            "τ / τ_default",
+            "temperatures of teacher and student, as multiples of the study's own",
+            _numbers("factor", (0.25, 0.5, 1.0, 1.5, 2.5)),
+        ),
+        "rho": Axis("ρ", "discount of later levels", _numbers("discount", (0.3, 0.5, 0.7, 0.9, 1.0))),
+    }
 
 
 def sweep(
