@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from restd.data import History
+from restd.baselines import Place, baseline_named
+from restd.cli.train import configure
+from restd.data import Catalog, History, write_dataset
+from restd.data.shop import ShopperSpec, shoppers_source
 from restd.distill.functions import horizon_mass
 from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
-from restd.evaluate import NEXT, evaluate, ranked_validation, read_tests
-from restd.index import SidIndex
+from restd.evaluate import NEXT, evaluate, ranked_validation, read_tests, some_queries
+from restd.index import IndexConfig, SidIndex, build_index, with_shape
 from restd.models import prepare_queries
 from restd.search import Retriever
 from restd.study.rates import choose_rate, read_rates
-from restd.train import make_loop, read_log, train_retriever
+from restd.train import Job, make_loop, read_log, train_retriever
 from restd.train.loop import Loop
 from tests.training import FAST, TINY, job, make_index, plain_beam, same_weights, write_walks, write_world
 
@@ -343,7 +346,7 @@ def test_commands_from_walks_to_page(place, command, tmp_path):
         (("recommend", "--model", "{run}", "--history", "x"), "'x'"),
         (("recommend", "--model", "{run}"), "Either --history"),
         (("evaluate", "--model", "{run}", "--task", "search"), "a model to recommend"),
-        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "can recommend; wanted one of sasrec"),
+        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "can recommend; wanted"),
         (("evaluate", "--baseline", "sasrec", "--index", "{index}", "--data", "{data}"), "with --out"),
         (("train", "--task", "recommend", "--backbone", "compact", "--index", "{index}", "--data", "{data}", "--out",
           "{new}"), "not for recommend"),
@@ -370,3 +373,24 @@ def test_items_may_come_without_training(place, retriever):
     retriever.add([{"id": "new-oak-desk", "title": "new oak desk"}])
     found = retriever.recommend([*walk(place, 2), "new-oak-desk"], k=5)
     assert len(found) == 5
+
+
+@pytest.mark.slow
+def test_generated_shoppers_are_recommended_better_than_by_popularity_and_neighbours(tmp_path):
+    data, index = tmp_path / "shoppers", tmp_path / "index"
+    write_dataset(shoppers_source(ShopperSpec(items=1_000, users=3_000)), data)
+    shape = IndexConfig(encoder="tfidf-svd", policy="suffix")
+    held = build_index(Catalog(data), index, with_shape(shape, levels=3, codes=32, dim=32))
+    settings = ["tiger.history=2", "tiger.width=64", "tiger.layers=2", "tiger.feed=128", "tiger.heads=2"]
+    settings += ["tiger.head_width=32", "tiger.dropout=0.0", "train.lr=0.005", "train.batch=256", "train.micro=256"]
+    settings += ["train.select=loss", "train.keep=last", "train.patience=0"]
+    model, config = configure(None, settings, task="recommend", given={"epochs": 9})
+    train_retriever(Job(index, data, tmp_path / "run", model, config), tell=lambda sentence: None)
+    tests = some_queries(read_tests(data, held.table.ids), 600)
+    place = Place(index, data, held, "recommend")
+    rivals = {name: baseline_named(name, place) for name in ("popularity", "co-occurrence", "neighbours")}
+    found = {
+        name: evaluate(ranker, tests, held, name=name, measures=NEXT)[0].mean("Recall@10")
+        for name, ranker in {**rivals, "tiger": Retriever.load(tmp_path / "run")}.items()
+    }
+    assert found["tiger"] > max(found[name] for name in rivals) + 2, found
