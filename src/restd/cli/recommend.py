@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restd.cli.console import show_json, show_table
-from restd.cli.search import plain_hit, show_explanation
+from restd.cli.search import Allow, Deny, Explain, Index, Items, Json, Where, plain_hit, show_explanation
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,16 +25,14 @@ def recommend(
     user: Annotated[str, typer.Option(help="Who it is, where the model has tokens for users.")] = "",
     k: Annotated[int, typer.Option("-k", help="Items wanted.")] = 10,
     seen: Annotated[bool, typer.Option("--seen/--unseen", help="May items of the history come back.")] = False,
-    where: Annotated[
-        list[str] | None, typer.Option(help="Only items that meet this: category=Home, price<=50 (repeatable).")
-    ] = None,
-    deny: Annotated[list[str] | None, typer.Option(help="An item that must not come back (repeatable).")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Only these items (repeatable).")] = None,
-    explain: Annotated[str | None, typer.Option(help="Also say what became of this item, level by level.")] = None,
+    where: Where = None,
+    deny: Deny = None,
+    allow: Allow = None,
+    explain: Explain = None,
     width: Annotated[int, typer.Option(help="Prefixes kept at every level.")] = 20,
-    index: Annotated[Path | None, typer.Option(help="The index, where the run does not know it any more.")] = None,
-    catalog: Annotated[Path | None, typer.Option(help="The items, likewise.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    index: Index = None,
+    catalog: Items = None,
+    as_json: Json = False,
 ) -> None:
     """Recommend what comes next after a history; or explain why an item was found or lost."""
     from restd.search import Retriever

@@ -11,6 +11,16 @@ from restd.errors import ConfigError
 if TYPE_CHECKING:
     from restd.search import Explanation, Hit, Ranker, Retriever
 
+Where = Annotated[
+    list[str] | None, typer.Option(help="Only items that meet this: category=Home, price<=50 (repeatable).")
+]
+Deny = Annotated[list[str] | None, typer.Option(help="An item that must not come back (repeatable).")]
+Allow = Annotated[list[str] | None, typer.Option(help="Only these items (repeatable).")]
+Explain = Annotated[str | None, typer.Option(help="Also say what became of this item, level by level.")]
+Index = Annotated[Path | None, typer.Option(help="The index, where the run does not know it any more.")]
+Items = Annotated[Path | None, typer.Option(help="The items, likewise.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
 
 def search(
     model: Annotated[Path, typer.Option(help="A run of restd train, or a folder Retriever.save wrote.")],
@@ -19,12 +29,10 @@ def search(
         Path | None, typer.Option(help="Many queries: a text file, one a line, or a table with a column 'query'.")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Items wanted.")] = 10,
-    where: Annotated[
-        list[str] | None, typer.Option(help="Only items that meet this: category=Home, price<=50 (repeatable).")
-    ] = None,
-    deny: Annotated[list[str] | None, typer.Option(help="An item that must not come back (repeatable).")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Only these items (repeatable).")] = None,
-    explain: Annotated[str | None, typer.Option(help="Also say what became of this item, level by level.")] = None,
+    where: Where = None,
+    deny: Deny = None,
+    allow: Allow = None,
+    explain: Explain = None,
     width: Annotated[int, typer.Option(help="Prefixes kept at every level.")] = 100,
     score_norm: Annotated[
         str, typer.Option(help="Over what probabilities sum to one: full_vocab, level_codes or trie_children.")
@@ -40,9 +48,9 @@ def search(
         typer.Option(help="Use the heads a ResTD run left: rerank, fuse, look-ahead or one-shot (beyond the paper)."),
     ] = None,
     head_weight: Annotated[float, typer.Option(help="How much the heads weigh.")] = 0.4,
-    index: Annotated[Path | None, typer.Option(help="The index, where the run does not know it any more.")] = None,
-    catalog: Annotated[Path | None, typer.Option(help="The items, likewise.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    index: Index = None,
+    catalog: Items = None,
+    as_json: Json = False,
 ) -> None:
     """Search a catalogue with a trained model; or explain why an item was found or lost."""
     from restd.search import HeadUse, Retriever
