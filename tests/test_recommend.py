@@ -394,3 +394,25 @@ def test_generated_shoppers_are_recommended_better_than_by_popularity_and_neighb
         for name, ranker in {**rivals, "tiger": Retriever.load(tmp_path / "run")}.items()
     }
     assert found["tiger"] > max(found[name] for name in rivals) + 2, found
+
+
+def test_sasrec_is_trained_kept_and_judged_by_the_same_rules(place, command, tmp_path):
+    words = ("evaluate", "--baseline", "sasrec", "--index", place / "index", "--data", place / "data", "--json")
+    code, out, err = command(*words, "--out", tmp_path / "kept")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["sid"] == found["item"]
+    assert found["card"]["decoding"]["seen"] is True
+    assert (tmp_path / "kept" / "baselines" / "sasrec-ce-0.2" / "model").is_dir()
+    code, out, _ = command("evaluate", "--baseline", "popularity", *words[3:], "--against", tmp_path / "kept")
+    assert code == 0
+    assert json.loads(out)["against"]["differences"]["Recall@10"]["mean"] < 0
+
+
+def test_shoppers_are_made_by_a_command(command, tmp_path):
+    code, out, _ = command("data", "shoppers", "--items", 500, "--users", 100, "--out", tmp_path / "set", "--json")
+    assert code == 0
+    assert json.loads(out)["rows"]["items"] == 500
+    code, _, err = command("data", "shoppers", "--users", 3, "--out", tmp_path / "few")
+    assert code == 2
+    assert "choose a number from 100" in err
