@@ -43,6 +43,14 @@ def rng():
 
 
 @pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """Walks through a tiny catalogue, and a TIGER that knows them."""
+    from tests.walks import made
+
+    return made(tmp_path_factory.mktemp("walks"))
+
+
+@pytest.fixture(scope="session")
 def sentence_encoder(tmp_path_factory):
     """A tiny sentence-transformers model of random weights; nobody trains it."""
     from restd.encode import load_encoder

@@ -1,6 +1,7 @@
 """Recommending in a tiny world: trained, resumed, asked, judged, compared; through the same rooms as search."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,37 +19,17 @@ from restd.models import prepare_queries
 from restd.search import Retriever
 from restd.study.rates import choose_rate, read_rates
 from restd.train import Job, make_loop, read_log, train_retriever
+from restd.train.examples import read_next_items
 from restd.train.loop import Loop
-from tests.training import FAST, TINY, job, make_index, plain_beam, same_weights, write_walks, write_world
+from tests.training import job, make_index, plain_beam, same_weights, write_walks, write_world
+from tests.walks import SETTINGS, tiger, walk
 
-SETTINGS = ("train.select=loss", "train.keep=last", "train.patience=0", "train.lr=0.01")
 RANKED = ("train.select=ndcg", "train.keep=best")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Items and walks, an index with a disambiguation code, and a model that knows the walks."""
-    folder = tmp_path_factory.mktemp("walks")
-    data = write_walks(folder / "data", users=200)
-    make_index(data, folder / "index", policy="suffix")
-    settings = (*SETTINGS, "train.lr=0.003", "train.batch=32", "train.micro=32", "tiger.dropout=0.0")
-    asked = job(folder / "index", data, folder / "run", *settings, backbone="tiger", updates=600)
-    train_retriever(asked, tell=lambda sentence: None)
-    return folder
 
 
 @pytest.fixture
 def retriever(place):
     return Retriever.load(place / "run")
-
-
-def walk(place, count, start=0):
-    ids = SidIndex.load(place / "index").table.ids.to_pylist()
-    return [ids[(start + 7 * step) % len(ids)] for step in range(count)]
-
-
-def tiger(place, out, *settings, **options):
-    return job(place / "index", place / "data", out, *SETTINGS, *settings, backbone="tiger", **options)
 
 
 def test_what_comes_next_is_recommended(place, retriever):
@@ -229,10 +210,15 @@ def test_the_learning_rate_is_chosen_by_validation(place, tmp_path):
     said = []
     best = choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append)
     assert best == 0.01
-    assert set(read_rates(tmp_path)["base"]) == {"1e-06", "0.01"}
+    assert set(read_rates(tmp_path)["base"]["validation"]) == {"1e-06", "0.01"}
     before = len(said)
     assert choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append) == best
     assert len(said) == before + 1  # nothing is trained twice
+    assert choose_rate(asked, (1e-6,), tmp_path, epochs=2, tell=said.append) == 1e-6  # never one that was not asked for
+    other = replace(asked, config=replace(asked.config, objective="base", train=replace(asked.config.train, seed=9)))
+    before = len(said)
+    choose_rate(other, (1e-6,), tmp_path, epochs=2, tell=said.append)
+    assert len(said) > before + 1  # other settings are probed again
     for rates, epochs, wrong in (((), 2, "at least one"), ((0.0,), 2, "above 0"), ((0.1,), 6, "1 to 5")):
         with pytest.raises(ConfigError, match=wrong):
             choose_rate(asked, rates, tmp_path, epochs=epochs, tell=said.append)
@@ -249,7 +235,40 @@ def test_a_rate_that_breaks_down_is_out(place, tmp_path, monkeypatch):
     monkeypatch.setattr(rates, "train_retriever", trains)
     asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
     assert choose_rate(asked, (9.0, 0.001), tmp_path, epochs=1, tell=lambda sentence: None) == 0.001
-    assert read_rates(tmp_path)["base"]["9"] is None
+    assert read_rates(tmp_path)["base"]["validation"]["9"] is None
+
+
+def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path):
+    index = SidIndex.load(place / "index")
+    whole = read_tests(place / "data", index.table.ids)
+    targets = {user: index.table.ids[int(row)].as_py() for user, row in zip(whole.ids, whole.rows, strict=True)}
+    fewer = index.remove([index.table.ids[row].as_py() for row in range(0, len(index), 4)])
+    found = read_tests(place / "data", fewer.table.ids)
+    assert 0 < len(found) < len(whole)
+    assert found.unknown == len(whole) - len(found)
+    for user, row in zip(found.ids, found.rows, strict=True):
+        assert fewer.table.ids[int(row)].as_py() == targets[user]
+    train = read_next_items(place / "data", fewer).train
+    taken = {(train.texts[n].user, fewer.table.ids[int(row)].as_py()) for n, row in enumerate(train.item)}
+    assert not taken & set(targets.items())
+
+
+def test_unseen_lists_are_as_long(place, retriever):
+    tests = read_tests(place / "data", retriever.index.table.ids)
+    rows, _ = retriever.rank(tests.texts[:40], 20, width=20, widen=False, seen=False)
+    assert (rows >= 0).all()
+    for history, ranked in zip(tests.texts[:40], rows, strict=True):
+        assert not set(history.items) & set(retriever.index.table.ids.take(ranked).to_pylist())
+
+
+def test_many_are_recommended_at_once(place, retriever):
+    histories = [History(tuple(walk(place, count, 2 * count))) for count in (5, 1, 3)]
+    together = retriever.recommend(histories, k=4)
+    assert [[hit.item for hit in hits] for hits in together] == [
+        [hit.item for hit in retriever.recommend(history, k=4)] for history in histories
+    ]
+    with pytest.raises(ConfigError, match="is one text"):
+        retriever.recommend(walk(place, 1)[0])
 
 
 def test_a_searcher_does_not_recommend_and_a_recommender_does_not_search(place, retriever, tmp_path):
@@ -300,69 +319,6 @@ def test_short_and_unknown_and_repeated_events_are_told(place, tmp_path):
     assert "no held-out item is in its own history or in training (checked)" in text
 
 
-def test_commands_from_walks_to_page(place, command, tmp_path):
-    sets = [word for setting in (*TINY["tiger"], *FAST, *SETTINGS) for word in ("--set", setting)]
-    where = ("--index", place / "index", "--data", place / "data")
-    words = ("compare", *where, "--task", "recommend", "--out", tmp_path / "study", *sets, "--updates", 6)
-    code, out, err = command(*words, "--objectives", "base,rbd,restd", "--seeds", "1,2", "--baselines",
-                             "popularity,co-occurrence,neighbours")  # fmt: skip
-    assert code == 0, err
-    assert "TIGER + ResTD (H=3)" in out
-    assert "Differences from TIGER" in out
-    assert "Neighbours by co-occurrence" in out
-    held = json.loads((tmp_path / "study" / "comparison.json").read_text("utf-8"))
-    assert held["task"] == "recommend"
-    assert held["card"]["decoding"] == {
-        "ranker": "restd", "search": "beam over the trie", "width": 20, "score_norm": "full_vocab", "seen": True,
-    }  # fmt: skip
-    assert set(held["measures"]) == {str(measure) for measure in NEXT}
-    for name in ("conflicts", "beam", "cases", "probes"):
-        code, _, err = command("analyze", name, "--study", tmp_path / "study")
-        assert code == 0, err
-    code, _, err = command("analyze", "disagreement", "--study", tmp_path / "study")
-    assert code == 2
-    assert "two positives or more" in err
-    code, _, _ = command("report", tmp_path / "study", "--title", "Walks")
-    assert code == 0
-    page = (tmp_path / "study" / "report" / "report.html").read_text("utf-8")
-    assert "TIGER + ResTD (H=3)" in page
-    history = ",".join(walk(place, 3))
-    code, out, _ = command("recommend", "--model", place / "run", "--history", history, "-k", 4, "--json")
-    assert code == 0
-    assert [hit["item"] for hit in json.loads(out)["hits"]] == [
-        hit.item for hit in Retriever.load(place / "run").recommend(walk(place, 3), k=4, width=20)
-    ]
-    code, out, _ = command("recommend", "--model", place / "run", "--history", history, "--explain", walk(place, 4)[-1])
-    assert code == 0
-    assert "the last of 3" in out
-    code, out, _ = command("recommend", "--model", place / "run", "--histories", place / "data", "-k", 2, "--json")
-    assert len(json.loads(out)) == 200
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("recommend", "--model", "{run}", "--history", " , "), "is empty"),
-        (("recommend", "--model", "{run}", "--history", "x"), "'x'"),
-        (("recommend", "--model", "{run}"), "Either --history"),
-        (("evaluate", "--model", "{run}", "--task", "search"), "a model to recommend"),
-        (("evaluate", "--baseline", "bm25", "--index", "{index}", "--data", "{data}"), "can recommend; wanted"),
-        (("evaluate", "--baseline", "sasrec", "--index", "{index}", "--data", "{data}"), "with --out"),
-        (("train", "--task", "recommend", "--backbone", "compact", "--index", "{index}", "--data", "{data}", "--out",
-          "{new}"), "not for recommend"),
-        (("train", "--task", "guess", "--index", "{index}", "--data", "{data}", "--out", "{new}"), "wanted search or"),
-        (("train", "--task", "recommend", "--rates", "fast", "--index", "{index}", "--data", "{data}", "--out",
-          "{new}"), "no list of numbers"),
-    ],
-)  # fmt: skip
-def test_wrong_words_are_a_sentence(place, command, tmp_path, words, said):
-    places = {"run": place / "run", "index": place / "index", "data": place / "data", "new": tmp_path / "new"}
-    code, _, err = command(*(str(word).format(**places) for word in words))
-    assert code == 2
-    assert said in err
-    assert "Traceback" not in err
-
-
 def test_a_model_of_another_index_is_refused(place, tmp_path):
     other = make_index(place / "data", tmp_path / "index", policy="suffix", seed=5)
     with pytest.raises(ArtifactError, match="was trained for"):
@@ -394,25 +350,3 @@ def test_generated_shoppers_are_recommended_better_than_by_popularity_and_neighb
         for name, ranker in {**rivals, "tiger": Retriever.load(tmp_path / "run")}.items()
     }
     assert found["tiger"] > max(found[name] for name in rivals) + 2, found
-
-
-def test_sasrec_is_trained_kept_and_judged_by_the_same_rules(place, command, tmp_path):
-    words = ("evaluate", "--baseline", "sasrec", "--index", place / "index", "--data", place / "data", "--json")
-    code, out, err = command(*words, "--out", tmp_path / "kept")
-    assert code == 0, err
-    found = json.loads(out)
-    assert found["sid"] == found["item"]
-    assert found["card"]["decoding"]["seen"] is True
-    assert (tmp_path / "kept" / "baselines" / "sasrec-ce-0.2" / "model").is_dir()
-    code, out, _ = command("evaluate", "--baseline", "popularity", *words[3:], "--against", tmp_path / "kept")
-    assert code == 0
-    assert json.loads(out)["against"]["differences"]["Recall@10"]["mean"] < 0
-
-
-def test_shoppers_are_made_by_a_command(command, tmp_path):
-    code, out, _ = command("data", "shoppers", "--items", 500, "--users", 100, "--out", tmp_path / "set", "--json")
-    assert code == 0
-    assert json.loads(out)["rows"]["items"] == 500
-    code, _, err = command("data", "shoppers", "--users", 3, "--out", tmp_path / "few")
-    assert code == 2
-    assert "choose a number from 100" in err

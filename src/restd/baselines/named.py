@@ -84,9 +84,11 @@ def _sasrec(place: Place, loss: Literal["ce", "bce"]) -> Ranker:
     if place.trained is None:
         raise ConfigError("SASRec is trained before it ranks; say where it may be kept, with --out.")
     histories, rivals = place.histories(), []
+    seen = place.seen and loss == "ce"  # bce never learns to put down what was seen
     for dropout in _DROPOUTS:
-        config = SasRecConfig(loss=loss, dropout=dropout, seen=place.seen)
-        rivals.append(train_sasrec(histories, config, place.trained / f"sasrec-{loss}-{dropout:g}"))
+        config = SasRecConfig(loss=loss, dropout=dropout, seen=seen)
+        name = f"sasrec-{loss}-{dropout:g}{'' if seen else '-unseen'}"
+        rivals.append(train_sasrec(histories, config, place.trained / name))
     return max(rivals, key=lambda held: held.summary["validation"])
 
 
@@ -102,7 +104,7 @@ BASELINES: dict[Task, dict[str, Callable[[Place], Ranker]]] = {
     "recommend": {
         "sasrec": lambda place: _sasrec(place, "ce"),
         "sasrec-bce": lambda place: _sasrec(place, "bce"),
-        "popularity": lambda place: TakenPopularity.of(place.histories()),
+        "popularity": lambda place: TakenPopularity.of(place.histories(), seen=place.seen),
         "co-occurrence": lambda place: CooccurrenceNeighbours.of(place.histories()),
         "neighbours": _neighbours,
     },
@@ -123,10 +125,10 @@ _WAYS: dict[Task, dict[str, dict[str, Any]]] = {
         },
         "sasrec-bce": {
             "search": "all items scored",
-            "parameters": "one sampled negative, dropout 0.2 or 0.5",
-            "seen": None,
+            "parameters": "a sampled negative, dropout 0.2 or 0.5",
+            "seen": False,
         },
-        "popularity": {"search": "training events of an item"},
+        "popularity": {"search": "training events of an item", "seen": None},
         "co-occurrence": {"search": "all items scored", "parameters": "summed cosines of who took them", "seen": False},
         "neighbours": {"search": "all items scored", "parameters": "summed cosines of embeddings", "seen": False},
     },

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Float, Int64
 
-from restd.baselines.asked import best_rows, refuse_nothing
-from restd.data import Histories, Query
+from restd.baselines.asked import ranked
+from restd.data import Histories, Query, Runs
 from restd.data.histories import trained_events
 
 
@@ -16,25 +17,29 @@ class TakenPopularity:
     """Training events of every item.
 
     >>> from restd.data import History
-    >>> rows, scores = TakenPopularity(np.array([2.0, 5.0, 2.0])).rank([History(("anything",))], 4)
+    >>> ids, counts = pa.array(["a", "b", "c"]), np.array([2.0, 5.0, 2.0])
+    >>> rows, scores = TakenPopularity(counts, ids).rank([History(("b",))], 4)
     >>> rows.tolist(), scores.tolist()
     ([[1, 0, 2, -1]], [[5.0, 2.0, 2.0, -inf]])
+    >>> TakenPopularity(counts, ids, seen=False).rank([History(("b",))], 2)[0].tolist()
+    [[0, 2]]
     """
 
     counts: Float[np.ndarray, "item"]
+    ids: pa.StringArray
+    seen: bool = True
+    """Whether items of the history may be recommended again."""
 
     @classmethod
-    def of(cls, histories: Histories) -> "TakenPopularity":
+    def of(cls, histories: Histories, *, seen: bool = True) -> "TakenPopularity":
         """Count the training events of histories over an index: what users hold out is not counted."""
         trained = histories.taken[trained_events(histories)]
-        return cls(np.bincount(trained, minlength=len(histories.items)).astype(np.float64))
+        counts = np.bincount(trained, minlength=len(histories.items)).astype(np.float64)
+        return cls(counts, histories.items, seen)
 
     def rank(
         self, queries: Sequence[Query], k: int
     ) -> tuple[Int64[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """Rows of the most taken items and their counts, ties in the order of rows; nobody's history is looked at."""
-        refuse_nothing(k)
-        (best,) = best_rows(self.counts[None], k)
-        rows, scores = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf)
-        rows[:, : len(best)], scores[:, : len(best)] = best, self.counts[best]
-        return rows, scores
+        """Rows of the most taken items and their counts, ties in the order of rows."""
+        runs = Runs.asked(queries, self.ids)
+        return ranked(runs, k, lambda part: np.tile(self.counts, (len(part), 1)), seen=self.seen)

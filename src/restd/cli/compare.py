@@ -62,7 +62,12 @@ def compare(
     given: dict[str, Any] = {"epochs": epochs, "updates": updates}
     model, config = configure(recipe, settings or [], task=task, backbone=backbone, continued_from=init, given=given)
     doing = Job(index, data, out, model, config, init).task
-    options = {"width": width or WIDTHS[doing], "category_width": category_width, "router": router, "seen": seen}
+    options = {
+        "width": WIDTHS[doing] if width is None else width,
+        "category_width": category_width,
+        "router": router,
+        "seen": seen,
+    }
     held = compared(
         Comparison(
             index=index,

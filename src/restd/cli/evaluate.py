@@ -89,7 +89,11 @@ def evaluate(
         note(sentence)
     tell(f"{len(question.tests):,} {split} {'queries' if doing == 'search' else 'users'}, {len(held):,} items")
     if model is not None:
-        options = {"width": width or WIDTHS[doing], "score_norm": score_norm, "category_width": category_width}
+        options = {
+            "width": WIDTHS[doing] if width is None else width,
+            "score_norm": score_norm,
+            "category_width": category_width,
+        }
         options["seen"] = seen
         found, ranking = _judge_model(model, question, options)
     elif baseline is not None:

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from restd.cli.console import show_json, show_table
+from restd.cli.console import note, show_json, show_table
 from restd.cli.search import Allow, Deny, Explain, Index, Items, Json, Where, plain_hit, show_explanation
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.data import History
+    from restd.search import Retriever
 
 _SHOWN = 5
 """Items of a history that are shown, the latest."""
@@ -20,7 +21,7 @@ def recommend(
     model: Annotated[Path, typer.Option(help="A run of restd train --task recommend, or what Retriever.save wrote.")],
     history: Annotated[str | None, typer.Option(help="Ids of the items taken so far, the latest last: id,id,…")] = None,
     histories: Annotated[
-        Path | None, typer.Option(help="Many histories: a table of user, item and time; a list for each user.")
+        Path | None, typer.Option(help="Many histories: a table of user, item and time, or JSON {user: [item, …]}.")
     ] = None,
     user: Annotated[str, typer.Option(help="Who it is, where the model has tokens for users.")] = "",
     k: Annotated[int, typer.Option("-k", help="Items wanted.")] = 10,
@@ -37,18 +38,21 @@ def recommend(
     """Recommend what comes next after a history; or explain why an item was found or lost."""
     from restd.search import Retriever
 
-    asked = _asked(history, histories, user)
     retriever = Retriever.load(model, index, catalog)
+    asked = _asked(history, histories, user, retriever)
     options: dict[str, Any] = {"where": where or (), "deny": deny or (), "allow": allow, "width": width}
     found = None
     if explain is not None:
         if len(asked) > 1:
             raise ConfigError("--explain wants one history.")
-        found = retriever.explain(asked[0], explain, **options)
+        if not seen and explain in asked[0].items:
+            raise ConfigError(f"{explain} is in the history, and such items are left out; let them in with --seen.")
+        deeper = 0 if seen else len(asked[0].items)  # the beam whose list is shown
+        found = retriever.explain(asked[0], explain, **{**options, "width": max(width + deeper, k + deeper)})
         if as_json:
             show_json(found.to_dict())
             return
-    answers = [retriever.recommend(held, k, seen=seen, **options) for held in asked]
+    answers = retriever.recommend(asked, k, seen=seen, **options)
     if as_json:
         said = [
             {"user": held.user, "history": list(held.items), "hits": [plain_hit(hit) for hit in hits]}
@@ -66,13 +70,22 @@ def recommend(
         show_explanation(found)
 
 
-def _asked(history: str | None, histories: Path | None, user: str) -> "list[History]":
-    from restd.data import Histories, History, read_histories
+def _asked(history: str | None, histories: Path | None, user: str, retriever: "Retriever") -> "list[History]":
+    from restd.data import Histories, History
+    from restd.data.sequences import is_json, read_lists
+    from restd.models import TigerBackbone
 
     if (history is None) == (histories is None):
         raise ConfigError("Either --history id,id,… or --histories FILE is wanted.")
+    knows_users = isinstance(retriever.backbone, TigerBackbone) and retriever.backbone.config.users > 0
+    if user and (histories is not None or not knows_users):
+        why = "the file names its users" if histories is not None else "the model has no tokens for users"
+        raise ConfigError(f"--user says nothing here: {why}.")
     if history is not None:
         return [History(tuple(filter(None, (part.strip() for part in history.split(",")))), user)]
     assert histories is not None
-    held = Histories.of_table(read_histories(histories))
+    whole = Histories.of_table(read_lists(histories)).once() if is_json(histories) else Histories.read(histories)[0]
+    held, unknown = whole.over(retriever.index.table.ids)
+    if unknown:
+        note(f"{unknown:,} events name items that the index does not have; they are left out")
     return [held.history(number, end=int(held.first[number + 1])) for number in range(len(held))]

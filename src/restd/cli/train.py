@@ -112,7 +112,7 @@ def configure(
 ) -> "tuple[ModelConfig, RunConfig]":
     """Lay defaults of the backbone, the recipe, `--set` and options over one another, the last winning."""
     from restd.config import merge, parse_settings, read_recipe, read_section
-    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config, TigerConfig
+    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config, TigerConfig, task_of
     from restd.train import CategorySettings, DistillSettings, RunConfig, TrainConfig, default_training
 
     if task not in (None, "search", "recommend"):
@@ -132,8 +132,10 @@ def configure(
     parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig, "tiger": TigerConfig}
     nested = {part: read_section(kind, sections.get(part, {}), section=part) for part, kind in parts.items()}
     model = read_section(ModelConfig, {**wanted, **nested}, section="model")
-    if task is not None and continued_from is None and model.task != task:
-        raise ConfigError(f"The backbone {model.backbone} is for {model.task}, not for {task}; tiger recommends.")
+    own = model.task if continued_from is None else task_of(_body_of(continued_from))
+    if task not in (None, own):
+        what = f"The backbone {model.backbone}" if continued_from is None else f"The model in {continued_from}"
+        raise ConfigError(f"{what} is for {own}, not for {task}; tiger recommends.")
     mode = "base" if continued_from is None else "continuation"
     chosen = {**sections.get(mode, {}), **sections.get("train", {})}
     body = _body_of(continued_from) if continued_from is not None else model.body

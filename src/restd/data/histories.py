@@ -55,6 +55,9 @@ class Histories:
     """Where each user's events begin."""
     taken: Int64[np.ndarray, "event"]
     """Items, one user after another."""
+    behind: Int64[np.ndarray, "event"] | None = None
+    """Places from the end of what each user took, 1 for the last, where events are missing since; None where none are.
+    What is held out stays what it was, whatever an index has lost."""
 
     @classmethod
     def read(cls, path: Path, *, columns: Mapping[str, str] | None = None) -> "tuple[Histories, int]":
@@ -87,6 +90,16 @@ class Histories:
     def lengths(self) -> Int64[np.ndarray, "user"]:
         """Events of each user."""
         return np.diff(self.first)
+
+    @property
+    def left(self) -> Int64[np.ndarray, "event"]:
+        """Place of each event from the end of what its user took: 1 for the last."""
+        return self.first[1:][self.user] - np.arange(self.events) if self.behind is None else self.behind
+
+    @property
+    def taken_in_all(self) -> Int64[np.ndarray, "user"]:
+        """Events each user had before any went missing."""
+        return self.lengths if self.behind is None else np.maximum.reduceat(self.behind, self.first[:-1])
 
     @property
     def user(self) -> Int64[np.ndarray, "event"]:
@@ -131,7 +144,10 @@ class Histories:
         )
 
     def over(self, ids: pa.StringArray) -> "tuple[Histories, int]":
-        """The same events with `taken` as rows of `ids`, and how many were dropped because `ids` lacks their item."""
+        """The same events with `taken` as rows of `ids`, and how many were dropped because `ids` lacks their item.
+
+        What users hold out does not change: an item that `ids` lacks is nobody's target, and no other takes its place.
+        """
         place = pc.fill_null(pc.index_in(self.items, value_set=ids), -1).to_numpy().astype(np.int64)
         rows = place[self.taken]
         known = rows >= 0
@@ -144,7 +160,8 @@ class Histories:
         users = np.unique(owner)
         counts = np.bincount(np.searchsorted(users, owner), minlength=len(users))
         first = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
-        return Histories(self.users.take(pa.array(users)), ids, first, rows[known]), int((~known).sum())
+        held = Histories(self.users.take(pa.array(users)), ids, first, rows[known], self.left[known])
+        return held, int((~known).sum())
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """As canonical batches; the time is the place in the user's history."""
@@ -180,6 +197,10 @@ class Prefixes(Sequence[History]):
     def __len__(self) -> int:
         return len(self.end)
 
+    def pick(self, places: Int64[np.ndarray, "_"]) -> "Prefixes":
+        """Some of them, in this order."""
+        return Prefixes(self.of, self.user[places], self.end[places])
+
     @overload
     def __getitem__(self, place: int) -> History: ...
     @overload
@@ -205,24 +226,25 @@ def leave_one_out(histories: Histories, split: str) -> Prefixes:
     """
     if split not in SPLITS:
         raise DataError(f"There is no split {split!r} of histories; wanted one of {', '.join(SPLITS)}.")
-    long = np.flatnonzero(histories.lengths >= FEWEST)
-    if not len(long):
+    if not (histories.taken_in_all >= FEWEST).any():
         raise DataError(
             f"No user has the {FEWEST} events that leave-one-out needs (one to know, one to validate, one to test); "
             f"the longest of {len(histories):,} histories has {histories.lengths.max(initial=0)}."
         )
-    if split != "train":
-        return Prefixes(histories, long, histories.first[long + 1] - _BEHIND[split])
-    targets = histories.lengths[long] - FEWEST  # neither the first event nor the two that are held out
-    user = np.repeat(long, targets)
-    within = np.arange(len(user)) - np.repeat(targets.cumsum() - targets, targets)
-    return Prefixes(histories, user, histories.first[user] + 1 + within)
+    wanted = trained_events(histories) if split == "train" else _long(histories) & (histories.left == _BEHIND[split])
+    wanted[histories.first[:-1]] = False  # a history has something in it
+    ends = np.flatnonzero(wanted)
+    return Prefixes(histories, histories.user[ends], ends)
 
 
 def trained_events(histories: Histories) -> Bool[np.ndarray, "event"]:
     """Which events a model may learn from: all but the two that each user holds out."""
-    left = histories.first[1:][histories.user] - np.arange(histories.events)
-    return (left > _BEHIND["valid"]) & (histories.lengths[histories.user] >= FEWEST)
+    return (histories.left > _BEHIND["valid"]) & _long(histories)
+
+
+def _long(histories: Histories) -> Bool[np.ndarray, "event"]:
+    """Events of users who hold something out."""
+    return (histories.taken_in_all >= FEWEST)[histories.user]
 
 
 def count_leaks(histories: Histories) -> int:

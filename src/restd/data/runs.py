@@ -29,13 +29,12 @@ class Runs:
     @classmethod
     def asked(cls, queries: Sequence[Query], ids: pa.StringArray) -> "Runs":
         """Look up the items of histories; an empty history, or one with an item that `ids` lacks, is an error."""
-        if isinstance(queries, Prefixes) and queries.of.items.equals(ids):  # rows are there already
-            known = cls(queries.of.taken, queries.begin, queries.end - queries.begin)
+        if isinstance(queries, Prefixes) and len(queries) and queries.of.items.equals(ids):  # rows are there already
+            first, last = int(queries.begin.min()), int(queries.end.max())  # a batch does not copy all events
+            known = cls(queries.of.taken[first:last], queries.begin - first, queries.end - queries.begin)
             if known.count.all():
                 return known
         histories = [_history(query) for query in queries]
-        if not histories:
-            raise DataError("No history was given; wanted at least one.")
         count = np.array([len(history.items) for history in histories], np.int64)
         if not count.all():
             raise DataError(

@@ -1,5 +1,6 @@
 """The queries a ranking is judged on, and what answers them: texts with judged items, or histories with the next."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from restd.data.dataset import find_table
 from restd.data.histories import FEWEST, trained_events
 from restd.errors import ConfigError, DataError
 
+_SPACE = re.compile(r"\s")
 GROUPS = ("seen", "mixed", "unseen")
 """Whether training named all of a query's positives, some of them, or none."""
 
@@ -34,7 +36,7 @@ class TestSet:
         trained: which of them a training query names too.
         without_positives: queries of the split that were left out because nothing answers them; users with too few
             events to hold one out.
-        unknown: positives, or events, that were left out because the index does not have them.
+        unknown: positives that were left out because the index does not have them.
         task: what is asked.
     """
 
@@ -69,8 +71,8 @@ class TestSet:
         found = []
         recommend = self.task == "recommend"
         if self.unknown:
-            what = "events" if recommend else "positives"
-            found.append(f"{self.unknown:,} {what} name items that the index does not have; they are left out")
+            what = "held-out items are ones" if recommend else "positives name items"
+            found.append(f"{self.unknown:,} {what} that the index does not have; they are left out")
         if self.without_positives:
             why = (
                 f"users have fewer than {FEWEST} events" if recommend else "queries have no positive item in the index"
@@ -107,11 +109,16 @@ def read_tests(data: Path, ids: pa.StringArray, *, split: str = "test", task: Ta
 def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
     """Every user's history, and the item that was held out of it."""
     whole, _ = Histories.read(data)
-    histories, unknown = whole.over(ids)
+    histories, _ = whole.over(ids)
     asked = leave_one_out(histories, split)
+    if not len(asked):
+        raise DataError(f"No user of {data} has an item to ask for in the split {split!r} that the index knows.")
     counts = np.bincount(histories.taken[trained_events(histories)], minlength=len(ids))
-    users = histories.users.take(pa.array(asked.user)).to_pylist()
-    names = users if split != "train" else [f"{user} {end}" for user, end in zip(users, asked.end, strict=True)]
+    users = [_SPACE.sub("_", user) for user in histories.users.take(pa.array(asked.user)).to_pylist()]
+    # several queries a user in training; names must do for TREC files, too
+    names = users if split != "train" else [f"{user}:{end}" for user, end in zip(users, asked.end, strict=True)]
+    if len(set(names)) < len(names):
+        raise DataError(f"Users of {data} differ in white space alone, which result files cannot hold; rename them.")
     return TestSet(
         split=split,
         source=hash_file(find_table(data, EVIDENCE["recommend"])),
@@ -121,8 +128,8 @@ def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
         rows=asked.targets,
         grades=np.ones(len(asked)),
         trained=counts[asked.targets] > 0,
-        without_positives=int((histories.lengths < FEWEST).sum()),
-        unknown=unknown,
+        without_positives=int((whole.lengths < FEWEST).sum()),
+        unknown=len(leave_one_out(whole, split)) - len(asked),
         task="recommend",
     )
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from restd.data import Query
+from restd.errors import DataError
 from restd.evaluate.evaluation import evaluate
 from restd.evaluate.metrics import Measure
 from restd.evaluate.queries import read_tests, some_queries
 from restd.index import SidIndex
 from restd.models import AnyBackbone
-from restd.search import Retriever
+from restd.search import NEXT_WIDTH, Retriever
 from restd.train import Job
 from restd.train.loop import Validate
 
 MEASURE = Measure("NDCG", 10)
-_WIDTH = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class _Beam:
 
     def rank(self, queries: Sequence[Query], k: int) -> Any:
         """Rows and scores."""
-        return self.retriever.rank(queries, k, width=_WIDTH, widen=False)
+        return self.retriever.rank(queries, k, width=NEXT_WIDTH, widen=False)
 
 
 def ranked_validation(job: Job) -> Validate | None:
@@ -34,7 +34,10 @@ def ranked_validation(job: Job) -> Validate | None:
     if job.config.train.select == "loss":
         return None
     index = SidIndex.load(job.index)
-    tests = read_tests(job.data, index.table.ids, split="valid", task=job.task)
+    try:
+        tests = read_tests(job.data, index.table.ids, split="valid", task=job.task)
+    except DataError as error:
+        raise DataError(f"{error} To validate by ranking, mark some as valid; or set train.select=loss.") from error
     if job.config.train.judged:
         tests = some_queries(tests, job.config.train.judged)
 

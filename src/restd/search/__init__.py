@@ -5,10 +5,11 @@ from restd.search.explain import Explanation, LevelTrace
 from restd.search.fusion import Ranker, fuse
 from restd.search.heads import HeadUse, KeptHeads
 from restd.search.items import Condition, Items
-from restd.search.retriever import Retriever
+from restd.search.retriever import NEXT_WIDTH, Retriever
 from restd.search.shelf import Hit, Shelf
 
 __all__ = [
+    "NEXT_WIDTH",
     "Beams",
     "Condition",
     "Explanation",

@@ -30,6 +30,16 @@ def cleaned(queries: Sequence[Query], k: int) -> Sequence[Query]:
     return found
 
 
+def histories_of(given: History | Sequence[str] | Sequence[History]) -> tuple[list[History], bool]:
+    """Histories as they were given, and whether there are many: ids of one user, a history, or a list of these."""
+    if isinstance(given, str):
+        raise ConfigError(f"The history is one text, {given[:40]!r}; wanted a list of item ids, the latest last.")
+    if isinstance(given, History):
+        return [given], False
+    found = [held for held in given if isinstance(held, History)]
+    return (found, True) if found else ([History(tuple(map(str, given)))], False)
+
+
 def known_norm(norm: str) -> str:
     """Refuse a score norm there is not."""
     if norm not in ("full_vocab", "level_codes", "trie_children"):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Int64
 
 from restd._arrow import pc
 from restd.artifacts import create
-from restd.data import Catalog, History, Query, dataset
+from restd.data import Catalog, History, Query, Runs, dataset
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError
@@ -31,7 +31,7 @@ from restd.models import (
 )
 from restd.models.decoding import Stepper
 from restd.models.store import find_encoder
-from restd.search.answers import cleaned, fill, first_rows, known_norm, text_of, without_seen
+from restd.search.answers import cleaned, fill, first_rows, histories_of, known_norm, text_of, without_seen
 from restd.search.beam import beam_search
 from restd.search.explain import Explanation, rank_of_all, trace, width_needed
 from restd.search.fusion import Ranker, fuse
@@ -43,6 +43,8 @@ from restd.search.shelf import Hit, Shelf
 _BATCH = 32
 _POOL = 1_024
 _WIDTH = 100
+NEXT_WIDTH = 20
+"""Of the beam where nobody says: the paper's for recommendation."""
 _DEEP = 10
 
 
@@ -135,20 +137,25 @@ class Retriever:
         hits = shelf.hits(rows, scores)
         return hits[0] if isinstance(query, str) else hits
 
+    @overload
+    def recommend(self, history: History | Sequence[str], k: int = 10, **options: Any) -> list[Hit]: ...
+    @overload
+    def recommend(self, history: list[History], k: int = 10, **options: Any) -> list[list[Hit]]: ...
     def recommend(
-        self, history: Sequence[str] | History, k: int = 10, *, seen: bool = False, **options: Any
-    ) -> list[Hit]:
-        """Find what a user will want next.
+        self, history: History | Sequence[str] | list[History], k: int = 10, *, seen: bool = False, **options: Any
+    ) -> list[Hit] | list[list[Hit]]:
+        """Find what a user will want next, or each of many.
 
         Args:
             history: ids of the items they took, the latest last; a `History` also says who they are.
             k: items wanted.
             seen: whether items of the history may come back; off here, on in `rank`, as in the paper's protocol.
-            options: as `rank` takes them.
+            options: as `rank` takes them; the beam is 20 wide unless `width` says otherwise.
         """
-        asked = history if isinstance(history, History) else History(tuple(history))
+        asked, many = histories_of(history)
         shelf = self._shelf
-        return shelf.hits(*self._ranked(shelf, [asked], k, seen=seen, **options))[0]
+        hits = shelf.hits(*self._ranked(shelf, asked, k, seen=seen, **{"width": NEXT_WIDTH, **options}))
+        return hits if many else hits[0]
 
     def rank(
         self, queries: Sequence[Query], k: int, **options: Any
@@ -171,11 +178,21 @@ class Retriever:
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         if seen:
             return self._generative(shelf, queries, k, **options)
-        taken = [shelf.items.rows(asked.items, what="history") for asked in queries if isinstance(asked, History)]
-        if len(taken) < len(queries):
+        if not all(isinstance(asked, History) for asked in queries):
             raise ConfigError("Only a history holds items that were seen; leave `seen` on when searching by words.")
-        deeper = min(k + max(map(len, taken), default=0), len(shelf.index))
-        return without_seen(*self._generative(shelf, queries, deeper, **options), taken, k)
+        runs = Runs.asked(queries, shelf.items.ids)
+        width = options.pop("width", _WIDTH)
+        found = np.full((len(runs), k), -1, np.int64), np.full((len(runs), k), -np.inf, np.float64)
+        order = np.argsort(runs.count, kind="stable")
+        for start in range(0, len(order), _BATCH):  # the longest of a few decides how much deeper they are searched
+            part = order[start : start + _BATCH]
+            deeper = int(runs.count[part].max())
+            depth = min(k + deeper, len(shelf.index))
+            chosen = [queries[number] for number in part.tolist()]
+            ranked = self._generative(shelf, chosen, depth, width=width + deeper, **options)
+            taken = [runs.pick(np.array([number])).flat for number in part]
+            found[0][part], found[1][part] = without_seen(*ranked, taken, k)
+        return found
 
     def _generative(
         self,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from restd.data import Query
+from restd.data import Query, Task
 from restd.errors import ConfigError, DataError
 from restd.evaluate import Measure, TestSet, judge, some_queries, units
 from restd.index import SidIndex
@@ -26,6 +26,8 @@ from restd.study.opened import Study
 
 _BATCH = 32
 _EXACT_BATCH = 8
+_LAST = 3
+"""Items of a history that stand for it."""
 _WIDTHS = (10, 100)
 _SHOWN = (Measure("NDCG", 10), Measure("Recall", 100))
 
@@ -105,7 +107,7 @@ def exact_rows(searcher: Searcher, tests: TestSet, index: SidIndex, *, depth: in
 def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base", "restd")) -> Finding:
     """Prefix recall by level and beam width, and what a beam loses against scoring every Semantic ID."""
     tests, seed = some_queries(study.tests, queries), study.comparison.seeds[0]
-    unit_of = units(study.index, "sid")
+    unit_of, task = units(study.index, "sid"), study.comparison.task
     entries: list[dict[str, Any]] = []
     shown = list(dict.fromkeys(objectives))
     _refuse_missing(study, shown)
@@ -131,36 +133,39 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
         "Where beams lose positives",
         f"{len(tests):,} queries, seed {seed}. The whole catalogue is searched and every positive gains 1. What leaves "
         "the beam cannot come back: the last level bounds recall.",
-        (_recall_table(entries), _gap_table(entries)),
-        (_recall_figure(entries),),
+        (_recall_table(entries, task), _gap_table(entries, task)),
+        (_recall_figure(entries, task),),
         {"entries": entries, "queries": len(tests)},
     )
 
 
-def _recall_table(entries: list[dict[str, Any]]) -> Table:
+def _recall_table(entries: list[dict[str, Any]], task: Task) -> Table:
     held = [entry for entry in entries if "prefix_recall" in entry]
     levels = len(held[0]["prefix_recall"])
     rows = tuple(
-        (f"{label(entry['objective'])}, width {entry['width']}", *(f"{value:.1f}" for value in entry["prefix_recall"]))
+        (
+            f"{label(entry['objective'], task)}, width {entry['width']}",
+            *(f"{value:.1f}" for value in entry["prefix_recall"]),
+        )
         for entry in held
     )
     columns = ("Model", *(f"level {level}" for level in range(1, levels + 1)))
     return Table("prefix-recall", "Positives whose prefix is in the beam (%)", columns, rows)
 
 
-def _gap_table(entries: list[dict[str, Any]]) -> Table:
+def _gap_table(entries: list[dict[str, Any]], task: Task) -> Table:
     names = [str(measure) for measure in _SHOWN]
     rows = []
     for entry in entries:
         for kind, scores in entry.get("scores", {}).items():
             said = "exact" if kind == "exact" else f"beam {kind}"
-            rows.append((f"{label(entry['objective'])}, {said}", *(f"{scores[name]:.2f}" for name in names)))
+            rows.append((f"{label(entry['objective'], task)}, {said}", *(f"{scores[name]:.2f}" for name in names)))
     return Table("beam-gap", "Beam search against scoring everything", ("Search", *names), tuple(rows))
 
 
-def _recall_figure(entries: list[dict[str, Any]]) -> Figure:
+def _recall_figure(entries: list[dict[str, Any]], task: Task) -> Figure:
     held = [entry for entry in entries if "prefix_recall" in entry]
-    series = {f"{label(entry['objective'])}, width {entry['width']}": entry["prefix_recall"] for entry in held}
+    series = {f"{label(entry['objective'], task)}, width {entry['width']}": entry["prefix_recall"] for entry in held}
     labels = [f"level {level + 1}" for level in range(len(held[0]["prefix_recall"]))]
     data = {"labels": labels, "series": series, "ylabel": "positives in the beam (%)"}
     return Figure("prefix-recall", "Prefix recall by level", "lines", data)
@@ -194,14 +199,15 @@ def cases(study: Study, *, ours: str = "restd", theirs: str = "base", count: int
                 _case(number, models, study, titles, ids, width=width, gain=float(gaps[number]), measure=measure)
             )
             advance(1)
-    figures = tuple(_trace_figure(place, entry, ours, theirs) for place, entry in enumerate(entries, start=1))
+    names = {name: label(name, study.comparison.task) for name in (ours, theirs)}
+    figures = tuple(_trace_figure(place, entry, names) for place, entry in enumerate(entries, start=1))
     return Finding(
         "cases",
         "Cases",
-        f"Queries with the largest differences in {measure} between {label(ours)} and {label(theirs)} (seed {seed}), "
+        f"Queries with the largest differences in {measure} between {names[ours]} and {names[theirs]} (seed {seed}), "
         f"gains and losses alike. Rank* counts all Semantic IDs, scored exactly; traces have a beam "
         f"of {width} over the whole catalogue.",
-        (_case_table(entries, ours, theirs, measure),),
+        (_case_table(entries, names, measure),),
         figures,
         {"cases": entries},
     )
@@ -241,7 +247,7 @@ def _case(
         )
         traces[name] = {"levels": [held.to_dict() for held in levels], "rank": rank}
     return {
-        "query": str(tests.texts[number]),
+        "query": _said(tests.texts[number], ids, titles),
         "gain": gain,
         "measure": measure,
         "width": width,
@@ -253,7 +259,16 @@ def _case(
     }
 
 
-def _case_table(entries: list[dict[str, Any]], ours: str, theirs: str, measure: str) -> Table:
+def _said(query: Query, ids: Sequence[str], titles: Sequence[str]) -> str:
+    """A query for a person: its words, or the titles of what was taken last."""
+    if isinstance(query, str):
+        return query
+    title_of = dict(zip(ids, titles, strict=True))
+    return " → ".join(title_of[item] for item in query.items[-_LAST:])
+
+
+def _case_table(entries: list[dict[str, Any]], names: dict[str, str], measure: str) -> Table:
+    ours, theirs = names
     rows = []
     for place, entry in enumerate(entries, start=1):
         lost = {}
@@ -271,7 +286,7 @@ def _case_table(entries: list[dict[str, Any]], ours: str, theirs: str, measure: 
                 " / ".join(_first_said(entry["first"][name]) for name in (ours, theirs)),
             )
         )
-    pair = f"{label(ours)} / {label(theirs)}"
+    pair = " / ".join(names.values())
     columns = ("Query", f"Δ {measure}", "Target (grade)", f"Rank*, {pair}", f"Beam, {pair}", f"First answer, {pair}")
     note = "The target is the positive whose Rank* differs most. A first answer without a grade is no positive."
     return Table("cases", "Cases, best and worst", columns, tuple(rows), (note,))
@@ -281,15 +296,15 @@ def _first_said(first: dict[str, Any]) -> str:
     return first["title"] + ("" if first["grade"] is None else f" ({first['grade']:g})")
 
 
-def _trace_figure(place: int, entry: dict[str, Any], ours: str, theirs: str) -> Figure:
+def _trace_figure(place: int, entry: dict[str, Any], names: dict[str, str]) -> Figure:
     data = {
         "width": entry["width"],
         "series": {
-            label(name): [
+            said: [
                 {"rank": held["rank"], "kept": held["kept"], "gap": held["gap"]}
                 for held in entry["traces"][name]["levels"]
             ]
-            for name in (ours, theirs)
+            for name, said in names.items()
         },
         "codes": entry["sid"],
     }

@@ -21,7 +21,7 @@ from restd.index import SidIndex
 from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model, task_of
 from restd.models.store import model_folder
 from restd.search import Ranker, Retriever
-from restd.study.rates import choose_rate, chosen, read_rates
+from restd.study.rates import best_rate, choose_rate, read_rates
 from restd.train import Job, RunConfig, train_retriever
 from restd.train.objectives import recipe_named
 
@@ -136,7 +136,8 @@ class Comparison:
         """The learning rate of an objective: the study's, or the best of its probes."""
         if not self.rates:
             return self.config.train.lr
-        best = chosen(read_rates(self.out).get(objective, {}))
+        validation = read_rates(self.out).get(objective, {}).get("validation", {})
+        best = best_rate({name: value for name, value in validation.items() if float(name) in self.rates})
         if best is None:
             raise DataError(f"{self.out} has not chosen a learning rate for {objective} yet; run restd compare first.")
         return best

@@ -17,7 +17,7 @@ from restd.evaluate import CONDITIONAL, Difference, Spread, holm_grid, paired_di
 from restd.models.store import model_folder
 from restd.study.comparison import CONTROLS, FILE, START, Compared, Comparison, Tell, run_comparison
 from restd.study.finding import Figure, Finding, Table, best_of_columns
-from restd.study.rates import chosen, read_rates
+from restd.study.rates import best_rate, read_rates
 from restd.train import OBJECTIVES
 
 logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def _mode_sentence(held: Mapping[str, Any]) -> str:
     train, seeds = held["settings"]["train"], held["seeds"]
     length = f"{train['updates']:,} updates" if train["updates"] else f"{train['epochs']} epochs"
     how = "from one checkpoint" if held["mode"] == "continuation" else "from the same first weights, jointly"
-    probed = {objective: chosen(found) for objective, found in held.get("rates", {}).items()}
+    probed = {objective: best_rate(found["validation"]) for objective, found in held.get("rates", {}).items()}
     rates = ", ".join(f"{value:g} ({label(objective, _task(held))})" for objective, value in probed.items() if value)
     rate = rates or f"{train['lr']:g}"
     asked = "queries" if _task(held) == "search" else "users"
@@ -230,7 +230,8 @@ def _table(held: Mapping[str, Any], objectives: list[str], name: str, title: str
 
 def _routing_table(held: Mapping[str, Any], name: str) -> Table:
     rows = tuple(
-        (label(objective), str(Spread(**held["conditions"][objective][name]))) for objective in held["conditions"]
+        (label(objective, _task(held)), str(Spread(**held["conditions"][objective][name])))
+        for objective in held["conditions"]
     )
     width = name.partition("@")[2]
     notes = (
@@ -251,13 +252,14 @@ def _task(held: Mapping[str, Any]) -> Task:
 def label(name: str, task: Task = "search") -> str:
     """How a condition is called in tables.
 
-    >>> label("base"), label("base", "recommend"), label("rbd", "recommend")
-    ('Base-FT', 'TIGER', 'TIGER + RBD (H=1)')
+    >>> label("base"), label("base", "recommend"), label("restd", "recommend")
+    ('Base-FT', 'TIGER', 'TIGER + ResTD')
     """
     found = LABELS.get(name, name)
     if task == "search" or name not in OBJECTIVES:
         return found
-    return "TIGER" if name == BASE else f"TIGER + {found.replace('(H=4)', '(H=3)')}"
+    # the paper's horizon of four is that of four levels; here it is as many as there are
+    return "TIGER" if name == BASE else f"TIGER + {found.removesuffix(' (H=4)')}"
 
 
 def _beside_table(held: Mapping[str, Any]) -> Table:

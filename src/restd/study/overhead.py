@@ -64,7 +64,7 @@ def _told(study: Study, seconds: dict[str, list[float]], loops: dict[str, Loop],
         }
     table_rows = tuple(
         (
-            label(name),
+            label(name, study.comparison.task),
             f"{1e3 * held['seconds']:.0f} ± {1e3 * (held['deviation'] or 0):.0f}",
             f"{held['ratio']:.3f}",
             f"{held['pairs_per_second']:.0f}",
@@ -76,7 +76,7 @@ def _told(study: Study, seconds: dict[str, list[float]], loops: dict[str, Loop],
     notes = ("The paper, on its hardware and T5-base: 1.000, 1.059, 1.119. restd bench overhead measures memory too.",)
     table = Table("overhead", "Cost of an update", columns, table_rows, notes)
     data = {
-        "labels": [label(name) for name in _ARMS],
+        "labels": [label(name, study.comparison.task) for name in _ARMS],
         "series": {"over Base-FT": [numbers[name]["ratio"] for name in _ARMS]},
         "ylabel": "time × Base-FT",
     }

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from restd.data import Query, read_judgments
+from restd.data import Query, Task, read_judgments
 from restd.distill import HorizonHeads
 from restd.distill.functions import code_scores
 from restd.errors import DataError
@@ -150,7 +150,7 @@ def probes(study: Study) -> Finding:
             {"level": level + 1, **_reduction(current["rbd"], current["base"], (level, level))}
             for level in range(levels)
         ]
-        tables.append(_current_table(numbers["current"]))
+        tables.append(_current_table(numbers["current"], study.comparison.task))
         if "restd" in objectives:
             fit, held_out = probe_queries(sets, seed=_SEED + 1)
             future = _measured(study, ("restd", "rbd"), seeds, teachers, fit, held_out, levels, advance)
@@ -172,7 +172,7 @@ def probes(study: Study) -> Finding:
 def _held_out_splits(study: Study) -> list[str]:
     """The validation queries, where the data has any, and those of the study."""
     if study.comparison.task == "recommend":
-        return list(dict.fromkeys(("valid", study.comparison.split)))
+        return [study.comparison.split]  # a user is in every split, and must not be fitted on and judged
     found = set(read_judgments(study.comparison.data)["split"].to_pylist())
     return [split for split in dict.fromkeys(("valid", study.comparison.split)) if split in found]
 
@@ -216,7 +216,7 @@ def _reduction(
     }
 
 
-def _current_table(entries: list[dict[str, Any]]) -> Table:
+def _current_table(entries: list[dict[str, Any]], task: Task) -> Table:
     rows = tuple(
         (
             str(entry["level"]),
@@ -227,7 +227,7 @@ def _current_table(entries: list[dict[str, Any]]) -> Table:
         )
         for entry in entries
     )
-    columns = ("Level", f"KL {label('base')}", f"KL {label('rbd')}", "reduction (%)", "95 % interval")
+    columns = ("Level", f"KL {label('base', task)}", f"KL {label('rbd', task)}", "reduction (%)", "95 % interval")
     return Table("current", "Current targets: one probe for all levels, one pair of models", columns, rows)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jaxtyping import Int64
 
 from restd._arrow import pc
-from restd.data import Catalog, Histories, Query, Task, leave_one_out, read_judgments, refuse_unknown_items
+from restd.data import Catalog, Histories, Prefixes, Query, Task, leave_one_out, read_judgments, refuse_unknown_items
 from restd.data.dataset import find_table
 from restd.data.histories import FEWEST, count_leaks
 from restd.errors import DataError
@@ -44,15 +44,21 @@ class Pairs:
         order = np.lexsort((draws, self.item))
         first = np.searchsorted(self.item[order], self.item[order])
         kept = np.sort(order[np.arange(len(order)) - first < count])
-        numbers, text = np.unique(self.text[kept], return_inverse=True)
-        return Pairs(tuple(self.texts[number] for number in numbers), text, self.item[kept], len(numbers))
+        return self._only(kept)
+
+    def _only(self, pairs: Int64[np.ndarray, "_"]) -> "Pairs":
+        """These pairs, and the queries that have one."""
+        numbers, text = np.unique(self.text[pairs], return_inverse=True)
+        texts = self.texts.pick(numbers) if isinstance(self.texts, Prefixes) else [self.texts[n] for n in numbers]
+        return Pairs(texts, text, self.item[pairs], len(numbers))
 
     def some(self, count: int) -> "Pairs":
-        """At most so many pairs, evenly spaced; all of them for 0."""
-        if not count or count >= len(self):
+        """The pairs of at most so many queries, evenly spaced; all of them for 0."""
+        asked = np.unique(self.text)
+        if not count or count >= len(asked):
             return self
-        rows = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        return replace(self, text=self.text[rows], item=self.item[rows])
+        chosen = asked[np.linspace(0, len(asked) - 1, count).round().astype(np.int64)]
+        return self._only(np.flatnonzero(np.isin(self.text, chosen)))
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
@@ -83,7 +89,7 @@ def read_next_items(data: Path, index: SidIndex) -> Examples:
     """Every prefix of a user's training events with the item that came next; of validation, each user's one."""
     whole, repeats = Histories.read(data)
     histories, unknown = whole.over(index.table.ids)
-    short = int((histories.lengths < FEWEST).sum())
+    short = int((histories.taken_in_all < FEWEST).sum())
     held = leave_one_out(histories, "train")
     if not len(held):
         raise DataError(

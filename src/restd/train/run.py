@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 BEST = "best"
 RUN = "run.json"
 _HEADS = 4
-_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, ".lock")
+_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, ".lock", "rates.json", "rates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _prepared(
     own, asked = len(pairs.texts) - pairs.queries, "queries" if job.task == "search" else "histories"
     tell(
         f"{len(pairs) - own:,} pairs of {pairs.queries:,} {asked}{f', {own:,} items' if own else ''}; "
-        f"{len(valid):,} pairs of {len(np.unique(valid.text)):,} {asked} to validate"
+        f"{len(valid):,} pairs of {valid.queries:,} {asked} to validate"
     )
     trainee = _trainee(job, index, pairs, backbone, accelerator, tell)
     keeper = _Keeper(job, index, backbone, valid, identity, write=accelerator.is_main_process)
