@@ -13,13 +13,14 @@ from restd.train import OBJECTIVES, read_log
 from restd.train import loop as loops
 from restd.train.estimate import Estimate
 from restd.train.loop import Loop
-from tests.training import TINY, job, make_index, plain_beam, run, same_weights, weights, write_world
+from tests.training import TINY, add_walks, job, make_index, plain_beam, run, same_weights, weights, write_world
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     data = write_world(folder / "data")
+    add_walks(data)  # for the one backbone that reads them
     return make_index(data, folder / "index"), data
 
 

@@ -23,6 +23,7 @@ TINY = {
     ],
 }
 TINY["tiger"] = ["tiger.width=32", "tiger.layers=1", "tiger.heads=2", "tiger.head_width=16", "tiger.feed=64"]
+TINY["tiger"] += ["train.select=loss", "train.keep=last", "train.patience=0"]
 TINY["calir"] = ["calir.body=compact", "calir.depth=2", *TINY["compact"]]
 FAST = ["train.batch=8", "train.micro=4", "train.lr=0.003", "train.warm_up=0.1", "train.indexing=none"]
 
@@ -52,9 +53,14 @@ def write_world(folder: Path, *, categories: bool = True) -> Path:
 
 
 def write_walks(folder: Path, *, users: int = 80, seed: int = 0) -> Path:
-    """The same items, and users who walk through them: seven items on, now and then eight."""
-    write_world(folder)
+    """The same items, and users who walk through them instead of judgments."""
+    add_walks(write_world(folder), users=users, seed=seed)
     (folder / "judgments.jsonl").unlink()
+    return folder
+
+
+def add_walks(folder: Path, *, users: int = 80, seed: int = 0) -> None:
+    """Users who walk through the items of a world: seven items on, now and then eight."""
     ids = [json.loads(line)["id"] for line in (folder / "items.jsonl").read_text("utf-8").splitlines()]
     rng, events = np.random.default_rng(seed), []
     for user in range(users):
@@ -62,7 +68,6 @@ def write_walks(folder: Path, *, users: int = 80, seed: int = 0) -> Path:
         for time, step in enumerate((rng.integers(len(ids)) + steps) % len(ids)):
             events.append({"user": f"user{user}", "item": ids[step], "time": time})
     (folder / "histories.jsonl").write_text("".join(json.dumps(row) + "\n" for row in events), encoding="utf-8")
-    return folder
 
 
 def make_index(data: Path, out: Path, *, policy: str = "single_substitution", seed: int = 0) -> Path:

@@ -4,7 +4,7 @@ from restd.index import SidIndex
 from restd.train import train_retriever
 from tests.training import job, make_index, write_walks
 
-SETTINGS = ("train.select=loss", "train.keep=last", "train.patience=0", "train.lr=0.01")
+SETTINGS = ("train.lr=0.01",)
 
 
 def made(folder):
