@@ -135,7 +135,7 @@ def _trace(figure: Figure) -> "Drawn":
     """Rank of one prefix at every level; below the line it survives, a cross is where it was lost."""
     data = figure.data
     drawn = new_figure(7, 3.2)
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     axis = drawn.subplots()
     levels = len(data["codes"])
@@ -149,6 +149,7 @@ def _trace(figure: Figure) -> "Drawn":
     axis.axhline(data["width"] + 0.5, color="black", linewidth=0.8, linestyle=":")
     axis.text(levels, data["width"] + 0.6, f"beam of {data['width']}", ha="right", va="bottom", fontsize=8)
     axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_formatter(NullFormatter())
     axis.invert_yaxis()
