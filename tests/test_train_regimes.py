@@ -37,6 +37,20 @@ def test_few_pairs_an_item(seed, most):
     assert {(fewer.texts[t], i) for t, i in zip(fewer.text, fewer.item, strict=True)} <= kept  # a smaller lot is a part
 
 
+def test_a_validation_may_take_some_queries(world, tmp_path):
+    """Whole queries with all their pairs, the same every time; also where categories count queries."""
+    _, valid, _ = read_pairs(world[1], SidIndex.load(world[0]))
+    part = valid.some(4)
+    assert part.queries == len(part.texts) == 4
+    for number, text in enumerate(part.texts):
+        own = set(valid.item[valid.text == valid.texts.index(text)].tolist())
+        assert set(part.item[part.text == number].tolist()) == own
+    assert list(valid.some(4).texts) == list(part.texts)
+    assert valid.some(0) is valid is valid.some(10_000)
+    done = run(*world, tmp_path / "run", "train.judged=4", backbone="calir", updates=4)
+    assert 0 <= done.summary["category_recall@3"] <= 100
+
+
 def test_the_same_pairs_at_every_seed(world, tmp_path):
     told = []
     for seed in (1, 2):

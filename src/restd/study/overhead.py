@@ -75,11 +75,12 @@ def _told(study: Study, seconds: dict[str, list[float]], loops: dict[str, Loop],
     columns = ("Objective", "ms an update", "ratio of medians", "pairs/s", "trained parameters")
     notes = ("The paper, on its hardware and T5-base: 1.000, 1.059, 1.119. restd bench overhead measures memory too.",)
     table = Table("overhead", "Cost of an update", columns, table_rows, notes)
+    base = label("base", study.comparison.task)
     data = {
         "labels": [label(name, study.comparison.task) for name in _ARMS],
-        "series": {"over Base-FT": [numbers[name]["ratio"] for name in _ARMS]},
-        "ylabel": "time × Base-FT",
+        "series": {f"over {base}": [numbers[name]["ratio"] for name in _ARMS]},
+        "ylabel": f"time × {base}",
     }
-    figure = Figure("overhead", "Time of an update over Base-FT", "bars", data)
+    figure = Figure("overhead", f"Time of an update over {base}", "bars", data)
     says = f"{updates} updates of {batch} pairs an arm, the first {_DISCARDED} discarded, arms in turn on one machine."
     return Finding("overhead", "Training overhead", says, (table,), (figure,), numbers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from restd.config import plain
 from restd.evaluate import Evaluation, Spread, paired_difference, ranked_validation
+from restd.study import matched
 from restd.study.comparison import Comparison, Tell, judge_model
 from restd.study.finding import Figure, Finding, Table, best_of_columns
 from restd.study.opened import Study
@@ -83,10 +84,10 @@ def sweep(
             entries.append({"value": label, "settings": settings, **_entry(study, cells, chosen)})
         numbers[axis_name] = entries
         tables.append(_table(study, axis_name, axis, entries))
-        figures.append(_figure(axis_name, axis, entries))
+        figures.append(_figure(axis_name, axis, entries, _base(study)))
     says = (
         f"One setting at a time, {len(chosen)} seed{'s' if len(chosen) > 1 else ''} ({', '.join(map(str, chosen))}), "
-        f"{len(study.tests):,} {study.comparison.split} queries; differences are from the study's Base-FT."
+        f"{len(study.tests):,} {study.comparison.split} queries; differences are from the study's {_base(study)}."
     )
     return Finding(name, title, says, tuple(tables), tuple(figures), numbers)
 
@@ -143,15 +144,19 @@ def _table(study: Study, name: str, axis: Axis, entries: list[dict[str, Any]]) -
         for entry in entries
     )
     best = best_of_columns([[entry[measure]["mean"] for measure in measures] for entry in entries])
-    notes = ("In parentheses: points over Base-FT.",)
+    notes = (f"In parentheses: points over {_base(study)}.",)
     return Table(name, f"{axis.symbol}: {axis.says}", (axis.symbol, *measures), rows, notes, best)
 
 
-def _figure(name: str, axis: Axis, entries: list[dict[str, Any]]) -> Figure:
+def _base(study: Study) -> str:
+    return matched.label(matched.BASE, study.comparison.task)
+
+
+def _figure(name: str, axis: Axis, entries: list[dict[str, Any]], base: str) -> Figure:
     names = [name for name in entries[0] if "@" in name]
     shown = [name for name in ("NDCG@10", "Recall@100") if name in names] or names[:2]
     series = {
         measure: [{"label": entry["value"], **entry[measure]["against_base"]} for entry in entries] for measure in shown
     }
-    data = {"series": series, "xlabel": "points over Base-FT (95 % interval over queries)", "ylabel": axis.symbol}
+    data = {"series": series, "xlabel": f"points over {base} (95 % interval over queries)", "ylabel": axis.symbol}
     return Figure(name, f"{axis.symbol}: {axis.says}", "intervals", data)
