@@ -93,8 +93,8 @@ def evaluate(
             "width": WIDTHS[doing] if width is None else width,
             "score_norm": score_norm,
             "category_width": category_width,
+            "seen": seen,
         }
-        options["seen"] = seen
         found, ranking = _judge_model(model, question, options)
     elif baseline is not None:
         found, ranking = _judge_baseline(baseline, question, out, seen=seen)

@@ -6,7 +6,7 @@ from restd.search.fusion import Ranker, fuse
 from restd.search.heads import HeadUse, KeptHeads
 from restd.search.items import Condition, Items
 from restd.search.retriever import NEXT_WIDTH, Retriever
-from restd.search.shelf import Hit, Shelf
+from restd.search.shelf import Hit
 
 __all__ = [
     "NEXT_WIDTH",
@@ -21,7 +21,6 @@ __all__ = [
     "LevelTrace",
     "Ranker",
     "Retriever",
-    "Shelf",
     "beam_search",
     "exact_rank",
     "exact_scores",

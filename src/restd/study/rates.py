@@ -15,8 +15,6 @@ from restd.evaluate import ranked_validation
 from restd.train import Job, train_retriever
 
 Tell = Callable[[str], None]
-PAPER_RATES = (0.01, 0.005, 0.001, 0.0005)
-"""What the paper chooses among for recommendation."""
 FILE = "rates.json"
 PROBES = "rates"
 _LONGEST = 5
