@@ -88,6 +88,36 @@ def test_the_loss_is_that_of_transformers_over_the_codes():
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_gradients_are_those_of_transformers():
+    ours, theirs = (tiny().double() for _ in range(2))  # in float32 a unit at its threshold may fall to either side
+    sids = torch.from_numpy(some_sids(3, seed=2))
+    inputs = read(ours, *(some_sids(count) for count in (1, 2, 3)))
+    labels = ours.tokens[torch.arange(len(SIZES)), sids]
+    ours.sid_loss(ours.states(ours.encode(inputs), sids), sids).backward()
+    theirs.model(input_ids=inputs.values, attention_mask=inputs.mask.long(), labels=labels).loss.backward()
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert one.grad is not None, name
+        torch.testing.assert_close(one.grad, other.grad, msg=lambda said, name=name: f"{name}: {said}")
+
+
+def test_dropout_follows_torchs_seed_and_is_gone_in_evaluation():
+    model, sids = tiny(dropout=0.3), torch.from_numpy(some_sids(2))
+    inputs = read(model, some_sids(3), some_sids(2, seed=1))
+
+    def states(seed):
+        torch.manual_seed(seed)
+        memory = model.encode(inputs)
+        return memory.states, model.states(memory, sids).states
+
+    quiet = states(1)
+    assert all(torch.equal(one, other) for one, other in zip(quiet, states(2), strict=True))
+    model.train()
+    assert all(torch.equal(one, other) for one, other in zip(states(1), states(1), strict=True))
+    for kind in range(2):
+        assert not torch.equal(states(1)[kind], states(2)[kind])
+        assert float((states(1)[kind] == 0).double().mean()) == pytest.approx(0.3, abs=0.1)  # the last dropout's
+
+
 def test_steps_are_the_whole_vocabularys_log_probabilities():
     model, sids = tiny(), torch.from_numpy(some_sids(2, seed=3))
     memory = model.encode(read(model, some_sids(2), some_sids(3)))

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +14,27 @@ Advance = Callable[..., None]
 """Call with the number of finished units; keywords are shown behind the bar (`advance(1, error=0.12)`)."""
 
 
+_hidden = ContextVar("hidden", default=False)
+
+
 def is_shown() -> bool:
     """Whether a person is watching: standard error is a terminal and this is not a worker of a larger job."""
-    return sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    return sys.stderr.isatty() and os.environ.get("RANK", "0") == "0" and not _hidden.get()
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Show nothing: for work that somebody else shows.
+
+    >>> with hidden():
+    ...     is_shown()
+    False
+    """
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
 
 
 @contextmanager

@@ -51,6 +51,7 @@ def compare(
         str, typer.Option(help="Learning rates each objective chooses among by validation: 0.01,0.005,0.001,0.0005.")
     ] = "",
     probe_epochs: Annotated[int, typer.Option(help="Length of the runs that choose a rate, 1 to 5.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Runs trained side by side, each with its share of the cores.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Train objectives over paired seeds, judge them all, and print the paper's tables with their significance."""
@@ -86,6 +87,7 @@ def compare(
             rates=read_numbers(rates, "--rates"),
             probe_epochs=probe_epochs,
         ),
+        at_once=jobs,
         tell=tell,
     )
     if as_json:

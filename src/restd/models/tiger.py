@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 
-from restd.encode import Ragged
+from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
 from restd.models.code_t5 import CodeT5
 from restd.models.contract import Output, seeded
+from restd.models.decoding import Memory
+from restd.models.t5_layers import decoder_states, encoder_states
 
 PAD, END = 0, 1
 """Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
@@ -150,6 +152,22 @@ class TigerBackbone(CodeT5):
             return np.zeros(0, np.int64)
         bucket = int.from_bytes(hashlib.sha256(user.encode()).digest()[:8]) % self.config.users
         return np.array([END + 1 + sum(self.sizes) + bucket], np.int64)
+
+    def encode(self, inputs: Inputs) -> Memory:
+        """Run the encoder."""
+        return Memory(encoder_states(self.model, inputs.values, inputs.mask, rate=self._dropout), inputs.mask)
+
+    def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
+        """States that predict each code; behind the last one there is nothing to predict, so that it is not read."""
+        said = sids[:, : len(self.sizes) - 1]
+        level = torch.arange(said.shape[1], device=sids.device)
+        begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
+        inputs = self.model.shared(torch.cat([begin, self.tokens[level, said]], dim=1))
+        return Output(decoder_states(self.model, inputs, memory.states, memory.mask, rate=self._dropout))
+
+    @property
+    def _dropout(self) -> float:
+        return self.model.config.dropout_rate if self.training else 0.0
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """Mean cross-entropy over all tokens at every code, the disambiguation code included (eq. recommendation-loss).

@@ -21,7 +21,8 @@ from restd.index import SidIndex
 from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model, task_of
 from restd.models.store import model_folder
 from restd.search import Ranker, Retriever
-from restd.study.rates import best_rate, choose_rate, read_rates
+from restd.study.rates import best_rate, choose_rate, open_probes, read_rates
+from restd.study.side_by_side import train_side_by_side
 from restd.train import Job, RunConfig, train_retriever
 from restd.train.objectives import recipe_named
 
@@ -181,8 +182,8 @@ class Compared:
     """Baselines, and the checkpoint the cells went on from (`start`)."""
 
 
-def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compared:
-    """Train and judge every cell that is not finished yet, one at a time."""
+def run_comparison(comparison: Comparison, *, at_once: int = 1, tell: Tell = logger.info) -> Compared:
+    """Train and judge every cell that is not finished yet, `at_once` of them at a time."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A comparison runs one cell at a time in one process; train single cells with torchrun.")
     comparison.out.mkdir(parents=True, exist_ok=True)
@@ -195,26 +196,30 @@ def run_comparison(comparison: Comparison, *, tell: Tell = logger.info) -> Compa
         beside = _beside(comparison, tests, index, tell)
         cells: dict[tuple[str, int], Evaluation] = {}
         total = len(comparison.objectives) * len(comparison.seeds)
-        _probe(comparison, tell)
-        for seed in comparison.seeds:
-            for objective in comparison.objectives:
-                tell(f"[{len(cells) + 1}/{total}] {objective}, seed {seed}")
-                job = comparison.job(objective, seed)
-                trained = train_retriever(job, tell=tell, validate=ranked_validation(job))
-                cells[objective, seed] = judge_model(
-                    comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
-                )
+        _probe(comparison, at_once, tell)
+        order = [(objective, seed) for seed in comparison.seeds for objective in comparison.objectives]
+        train_side_by_side([comparison.job(*cell) for cell in order], at_once=at_once, tell=tell)
+        for objective, seed in order:
+            tell(f"[{len(cells) + 1}/{total}] {objective}, seed {seed}")
+            job = comparison.job(objective, seed)
+            trained = train_retriever(job, tell=tell, validate=ranked_validation(job))
+            cells[objective, seed] = judge_model(
+                comparison, cell_name(objective, seed), trained.folder, tests, index, seeds=(seed,)
+            )
         remember(comparison)
         return Compared(comparison, cells, beside)
 
 
-def _probe(comparison: Comparison, tell: Tell) -> None:
+def _probe(comparison: Comparison, at_once: int, tell: Tell) -> None:
     """Choose every objective's learning rate, where the comparison leaves a choice."""
     if not comparison.rates:
         return
-    for objective in comparison.objectives:
-        job = replace(comparison, rates=()).job(objective, comparison.seeds[0])
-        choose_rate(job, comparison.rates, comparison.out, epochs=comparison.probe_epochs, tell=tell)
+    rates, folder, epochs = comparison.rates, comparison.out, comparison.probe_epochs
+    jobs = [replace(comparison, rates=()).job(name, comparison.seeds[0]) for name in comparison.objectives]
+    probes = [probe for job in jobs for probe in open_probes(job, rates, folder, epochs=epochs).values()]
+    train_side_by_side(probes, at_once=at_once, tell=tell)
+    for job in jobs:
+        choose_rate(job, rates, folder, epochs=epochs, tell=tell)
 
 
 def _beside(comparison: Comparison, tests: TestSet, index: SidIndex, tell: Tell) -> dict[str, Evaluation]:

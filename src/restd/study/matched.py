@@ -106,9 +106,9 @@ def _routing(comparison: Comparison, objective: str) -> dict[str, Any]:
     return {name: plain(Spread.of([summary[name] for summary in summaries])) for name in names}
 
 
-def compare(comparison: Comparison, *, tell: Tell = logger.info) -> dict[str, Any]:
+def compare(comparison: Comparison, *, at_once: int = 1, tell: Tell = logger.info) -> dict[str, Any]:
     """Run what is not finished of a comparison, write `comparison.json` and return what it holds."""
-    held = summarise(run_comparison(comparison, tell=tell))
+    held = summarise(run_comparison(comparison, at_once=at_once, tell=tell))
     write_atomically(comparison.out / FILE, [json.dumps(held, indent=2, ensure_ascii=False).encode() + b"\n"])
     return held
 

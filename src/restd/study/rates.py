@@ -34,26 +34,16 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
         epochs: of a probe, at most five: a probe should cost less than the run it serves.
         tell: hears what was found.
     """
-    if not rates or min(rates) <= 0:
-        raise ConfigError(f"Rates {list(rates)} were given; wanted at least one, all above 0.")
-    if not 1 <= epochs <= _LONGEST:
-        raise ConfigError(f"Probes of {epochs} epochs were asked for; wanted 1 to {_LONGEST}.")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("Learning rates are probed by one process; choose one without torchrun, then give train.lr.")
+    probes = open_probes(job, rates, folder, epochs=epochs)
     objective, known = job.config.objective, read_rates(folder)
-    train = replace(job.config.train, lr=rates[0], updates=0, epochs=epochs, patience=0, keep="best")
-    probe = replace(job, config=replace(job.config, train=train))
-    setting = _setting(probe)
-    held = known.get(objective, {})
-    found: dict[str, float | None] = dict(held["validation"]) if held.get("setting") == setting else {}
-    for rate in rates:
-        if f"{rate:g}" in found:
-            continue
+    setting, found = _answered(job, folder, epochs)
+    for rate, probe in probes.items():
         tell(f"Probing a learning rate of {rate:g} for {objective}, {epochs} epoch{'s' if epochs > 1 else ''}")
-        found[f"{rate:g}"] = _validation(probe, rate, folder / PROBES / f"{objective}-{rate:g}", tell)
+        found[f"{rate:g}"] = _validation(probe, tell)
         answers = {**known, objective: {"setting": setting, "epochs": epochs, "validation": found}}
         write_atomically(folder / FILE, [(json.dumps(answers, indent=2) + "\n").encode()])
-    shutil.rmtree(folder / PROBES, ignore_errors=True)  # only the answers are wanted
+    for probe in probes.values():  # only the answers are wanted
+        shutil.rmtree(probe.out, ignore_errors=True)
     asked = {f"{rate:g}": found[f"{rate:g}"] for rate in rates}
     best = best_rate(asked)
     if best is None:
@@ -65,21 +55,40 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
     return best
 
 
-def _setting(probe: Job) -> str:
-    """Hash of all that decides a probe but its rate."""
+def open_probes(job: Job, rates: Sequence[float], folder: Path, *, epochs: int) -> dict[float, Job]:
+    """The runs it still takes to choose a rate, by rate; arguments as for `choose_rate`."""
+    if not rates or min(rates) <= 0:
+        raise ConfigError(f"Rates {list(rates)} were given; wanted at least one, all above 0.")
+    if not 1 <= epochs <= _LONGEST:
+        raise ConfigError(f"Probes of {epochs} epochs were asked for; wanted 1 to {_LONGEST}.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("Learning rates are probed by one process; choose one without torchrun, then give train.lr.")
+    _, answered = _answered(job, folder, epochs)
+    return {rate: _probe(job, rate, folder, epochs) for rate in rates if f"{rate:g}" not in answered}
+
+
+def _probe(job: Job, rate: float, folder: Path, epochs: int) -> Job:
+    train = replace(job.config.train, lr=rate, updates=0, epochs=epochs, patience=0, keep="best")
+    out = folder / PROBES / f"{job.config.objective}-{rate:g}"
+    return replace(job, out=out, config=replace(job.config, train=train))
+
+
+def _answered(job: Job, folder: Path, epochs: int) -> tuple[str, dict[str, float | None]]:
+    """Hash of all that decides a probe but its rate, and the answers there are for that, by rate."""
+    probe = _probe(job, 1.0, folder, epochs)
     told = probe.told()
     told["train"].pop("lr")
-    return hash_json({"told": told, "parents": probe.parents()})
+    setting = hash_json({"told": told, "parents": probe.parents()})
+    held = read_rates(folder).get(job.config.objective, {})
+    return setting, dict(held["validation"]) if held.get("setting") == setting else {}
 
 
-def _validation(probe: Job, rate: float, out: Path, tell: Tell) -> float | None:
-    """The best validation of a probe at one rate; None where it does not train."""
-    config = replace(probe.config, train=replace(probe.config.train, lr=rate))
-    held = replace(probe, out=out, config=config)
+def _validation(probe: Job, tell: Tell) -> float | None:
+    """The best validation of a probe; None where it does not train."""
     try:
-        return train_retriever(held, tell=tell, validate=ranked_validation(held)).summary["validation"]
+        return train_retriever(probe, tell=tell, validate=ranked_validation(probe)).summary["validation"]
     except TrainingError as error:
-        tell(f"A learning rate of {rate:g} does not train: {error}")
+        tell(f"A learning rate of {probe.config.train.lr:g} does not train: {error}")
         return None
 
 

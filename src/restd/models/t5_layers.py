@@ -1,0 +1,145 @@
+"""T5's encoder and decoder on the weights of `transformers`' own, with fewer passes over memory.
+
+What a small T5 computes is mostly matrix products, yet norms, dropout, copies and a memory projected anew for every
+layer cost as much again. Here the norm is one function with a backward of its own, dropout's randomness is cheap, and
+attention to the memory takes the few positions of the decoder into the memory's space instead of the whole memory out
+of it: (q Wᵏ) m = q (Wᵏ m).
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from restd.models.dropout import Dropout
+
+
+def encoder_states(
+    model: Any, tokens: Int64[Tensor, "row position"], mask: Bool[Tensor, "row position"], *, rate: float
+) -> Float[Tensor, "row position width"]:
+    """What the encoder makes of tokens, after its final norm.
+
+    Args:
+        model: a `T5ForConditionalGeneration` whose feed-forward layers are not gated.
+        tokens: to read.
+        mask: false where there is only padding.
+        rate: of dropout; 0 for none.
+    """
+    rows, positions = tokens.shape
+    drop, blocks = Dropout(rate), model.encoder.block
+    bias = _position_bias(blocks, positions).expand(rows, -1, -1, -1)
+    if not bool(mask.all()):
+        bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(bias.dtype).min)
+    bias = bias.flatten(0, 1)
+    states = drop(model.shared(tokens).flatten(0, 1))
+    for block in blocks:
+        own, feed = block.layer
+        states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
+        states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
+    return drop(_norm(model.encoder.final_layer_norm, states)).view(rows, positions, -1)
+
+
+def decoder_states(
+    model: Any,
+    inputs: Float[Tensor, "row given width"],
+    memory: Float[Tensor, "row position width"],
+    mask: Bool[Tensor, "row position"],
+    *,
+    rate: float,
+) -> Float[Tensor, "row given width"]:
+    """What the decoder makes of embedded codes, each of which sees those before it, after its final norm.
+
+    Args:
+        model: as for the encoder.
+        inputs: embeddings of what was said so far.
+        memory: what the encoder made of the rows.
+        mask: of the memory; false where there is only padding.
+        rate: of dropout; 0 for none.
+    """
+    rows, given, _ = inputs.shape
+    drop, blocks = Dropout(rate), model.decoder.block
+    bias = _position_bias(blocks, given)
+    later = torch.ones(given, given, dtype=torch.bool, device=bias.device).triu(1)
+    bias = bias.masked_fill(later, torch.finfo(bias.dtype).min).expand(rows, -1, -1, -1).flatten(0, 1)
+    unseen = None if bool(mask.all()) else ~mask[:, None, :]
+    states = drop(inputs.flatten(0, 1))
+    for block in blocks:
+        own, cross, feed = block.layer
+        states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
+        asked = _norm(cross.layer_norm, states)
+        states = drop.add(states, _cross(cross.EncDecAttention, asked, memory, unseen, drop))
+        states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
+    return drop(_norm(model.decoder.final_layer_norm, states)).view(rows, given, -1)
+
+
+def _own(
+    attention: Any,
+    states: Float[Tensor, "token width"],
+    bias: Float[Tensor, "row_head position position"],
+    drop: Dropout,
+) -> Float[Tensor, "token width"]:
+    """Attention of every position to its row's positions; T5 does not scale scores."""
+    heads, positions = attention.n_heads, bias.shape[-1]
+
+    def parted(layer: Any) -> Float[Tensor, "row_head position part"]:
+        return layer(states).view(-1, positions, heads, attention.key_value_proj_dim).transpose(1, 2).flatten(0, 1)
+
+    scores = torch.baddbmm(bias, parted(attention.q), parted(attention.k).transpose(1, 2))
+    found = torch.bmm(drop(scores.softmax(dim=-1)), parted(attention.v))
+    return attention.o(found.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2).flatten(0, 1))
+
+
+def _cross(
+    attention: Any,
+    states: Float[Tensor, "token width"],
+    memory: Float[Tensor, "row position width"],
+    unseen: Bool[Tensor, "row 1 position"] | None,
+    drop: Dropout,
+) -> Float[Tensor, "token width"]:
+    """Attention of every position to its row's memory, in the memory's own space."""
+    heads, rows = attention.n_heads, len(memory)
+    to_keys, to_values = (layer.weight.unflatten(0, (heads, -1)) for layer in (attention.k, attention.v))
+    asked = attention.q(states).unflatten(-1, (heads, -1)).transpose(0, 1)
+    asked = torch.bmm(asked, to_keys).unflatten(1, (rows, -1)).transpose(0, 1).flatten(1, 2)
+    scores = torch.bmm(asked, memory.transpose(1, 2))
+    if unseen is not None:
+        scores = scores.masked_fill(unseen, torch.finfo(scores.dtype).min)
+    found = torch.bmm(drop(scores.softmax(dim=-1)), memory)
+    found = found.unflatten(1, (heads, -1)).transpose(0, 1).flatten(1, 2)
+    return attention.o(torch.bmm(found, to_values.transpose(1, 2)).transpose(0, 1).flatten(1))
+
+
+def _feed(feed: Any, states: Float[Tensor, "token width"], drop: Dropout) -> Float[Tensor, "token width"]:
+    return feed.wo(drop(feed.wi(states).relu()))
+
+
+def _position_bias(blocks: Any, positions: int) -> Float[Tensor, "1 head position position"]:
+    """What the distance of two positions adds to their score; all blocks use the first one's."""
+    return blocks[0].layer[0].SelfAttention.compute_bias(positions, positions)
+
+
+def _norm(norm: Any, states: Float[Tensor, "token width"]) -> Float[Tensor, "token width"]:
+    return _RmsNorm.apply(states, norm.weight, norm.variance_epsilon)
+
+
+class _RmsNorm(torch.autograd.Function):
+    """Division by the root of the mean square, times a weight; half the time of torch's own on a processor."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, states: Tensor, weight: Tensor, floor: float
+    ) -> Tensor:
+        length = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+        scale = length.square_().div_(states.shape[-1]).add_(floor).rsqrt_()
+        scaled = states * scale
+        ctx.save_for_backward(scaled, scale, weight)
+        return scaled * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        scaled, scale, weight = ctx.saved_tensors
+        of_weight = (gradient * scaled).sum(dim=0)
+        of_scaled = gradient * weight
+        along = torch.linalg.vecdot(of_scaled, scaled).div_(scaled.shape[-1])[:, None]
+        return of_scaled.addcmul_(scaled, along, value=-1).mul_(scale), of_weight, None
