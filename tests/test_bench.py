@@ -87,3 +87,10 @@ def test_recommend_ranks_what_generate_ranks(monkeypatch):
     assert found["max_score_difference"] < 1e-4
     assert found["throughput_ratio"] > 0
     assert found["eval_ratio"] > 0
+
+
+def test_jobs():
+    found = BENCHMARKS["jobs"](updates=1, rounds=1, jobs=2, batch=8)
+    assert found["throughput_ratio"] > 0
+    assert found["jobs"] == 2
+    assert set(found["examples_per_second"]) == {"one_after_another", "side_by_side"}

@@ -5,6 +5,7 @@ from typing import Any
 
 from restd.bench.decode import bench_decode
 from restd.bench.index import bench_index
+from restd.bench.jobs import bench_jobs
 from restd.bench.overhead import bench_overhead
 from restd.bench.recommend import bench_recommend
 from restd.bench.shop import bench_shop
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "train": bench_train,
     "decode": bench_decode,
     "recommend": bench_recommend,
+    "jobs": bench_jobs,
 }
 
 __all__ = ["BENCHMARKS"]

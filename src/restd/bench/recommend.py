@@ -1,7 +1,7 @@
 """What recommending costs: training and ranking, each against plain `transformers`."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
     whole catalogue for test users with a beam of 20, reading the histories included: ours in order of length,
     `generate` with `prefix_allowed_tokens_fn`, in the order they come.
     """
-    histories = _shoppers(users)
-    sids = _sids()
+    histories = some_shoppers(users)
+    sids = some_sids()
     with tempfile.TemporaryDirectory() as folder:
         training = _training(leave_one_out(histories, "train"), sids, Path(folder), updates)
     ranking = _ranking(leave_one_out(histories, "test"), sids, rounds)
@@ -59,7 +59,8 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
     }
 
 
-def _shoppers(users: int) -> Histories:
+def some_shoppers(users: int) -> Histories:
+    """Histories over the catalogue that `some_sids` numbers."""
     source = shoppers_source(ShopperSpec(items=_ITEMS, users=users))
     assert source.histories is not None
     table = pa.Table.from_batches(list(source.histories()))
@@ -67,7 +68,7 @@ def _shoppers(users: int) -> Histories:
     return Histories.of_table(table).over(ids)[0]
 
 
-def _sids() -> np.ndarray:
+def some_sids() -> np.ndarray:
     """Unique codes for every item: three levels at random, and a number where these agree."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, 256, (_ITEMS, 3))
@@ -86,15 +87,24 @@ def _read(model: TigerBackbone, held: Prefixes, sids: np.ndarray) -> Ragged:
 
 def _training(held: Prefixes, sids: np.ndarray, folder: Path, updates: int) -> dict[str, float]:
     """Examples a second of both sides."""
-    pairs = Pairs(held, np.arange(len(held)), held.targets, len(held))
-    table = torch.from_numpy(sids)
-    ours, theirs = (TigerBackbone.made(_SIZES, TigerConfig(), seed=0) for _ in range(2))
-    loop = make_loop(ours, pairs, _read(ours, held, sids), table, folder, {}, _BATCH, _MICRO)
-    examples = examples_of(theirs, pairs, _read(theirs, held, sids), table)
+    theirs = TigerBackbone.made(_SIZES, TigerConfig(), seed=0)
+    examples = examples_of(theirs, _pairs(held), _read(theirs, held, sids), torch.from_numpy(sids))
     plain = PlainLoop(theirs.model, examples, _padded, batch=_BATCH, micro=_MICRO)
-    seconds = interleaved({"restd": updates_of(loop), "transformers": plain.steps()}, updates)
+    ours = tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO)
+    seconds = interleaved({"restd": ours, "transformers": plain.steps()}, updates)
     # means, not medians: micro-batches of neighbours in length differ in cost, and all of them must be paid
     return {name: float(_BATCH / values.mean()) for name, values in seconds.items()}
+
+
+def tiger_updates(held: Prefixes, sids: np.ndarray, folder: Path, *, batch: int, micro: int) -> Iterator[None]:
+    """Updates of a TIGER of the paper's size."""
+    model = TigerBackbone.made(_SIZES, TigerConfig(), seed=0)
+    table = torch.from_numpy(sids)
+    return updates_of(make_loop(model, _pairs(held), _read(model, held, sids), table, folder, {}, batch, micro))
+
+
+def _pairs(held: Prefixes) -> Pairs:
+    return Pairs(held, np.arange(len(held)), held.targets, len(held))
 
 
 def _padded(examples: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:

@@ -12,7 +12,9 @@ _LEAST = 1_000
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="index, trie, shop, overhead, teacher, train, decode or recommend.")],
+    name: Annotated[
+        str, typer.Argument(help="index, trie, shop, overhead, teacher, train, decode, recommend or jobs.")
+    ],
     items: Annotated[int | None, typer.Option(help="Items (index, shop, teacher).")] = None,
     sids: Annotated[int | None, typer.Option(help="SIDs (trie, decode).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
