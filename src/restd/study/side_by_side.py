@@ -7,9 +7,7 @@ and goes on with the rest.
 
 import multiprocessing
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe, wait
 from multiprocessing.context import SpawnProcess
@@ -23,6 +21,7 @@ from restd.evaluate import ranked_validation
 from restd.models.store import FOLDER
 from restd.progress import hidden, progress
 from restd.train import Job, train_retriever
+from restd.train.signals import when_told_to_stop
 
 Tell = Callable[[str], None]
 
@@ -60,10 +59,19 @@ def train_side_by_side(jobs: Sequence[Job], *, at_once: int, tell: Tell) -> None
     at_once = min(at_once, len(waiting))
     threads = max(torch.get_num_threads() // at_once, 1)
     running: list[_Worker] = []
-    with _forwarded(running) as told, progress("Runs", total=len(waiting)) as advance:
+    told: list[int] = []
+
+    def pass_on(received: int) -> None:
+        told.append(received)
+        for worker in running:
+            worker.process.terminate()  # it saves itself first
+
+    with when_told_to_stop(pass_on), progress("Runs", total=len(waiting)) as advance:
         while running or (waiting and not told):
             while waiting and not told and len(running) < at_once:
                 running.append(_started(waiting.pop(0), threads))
+                if told:  # it came while this one was started
+                    running[-1].process.terminate()
             heard = wait([worker.hears for worker in running])
             for worker in [held for held in running if held.hears in heard]:
                 if _ended(worker, tell):
@@ -103,25 +111,3 @@ def _ended(worker: _Worker, tell: Tell) -> bool:
             tell(f"{worker.name} ended with code {worker.process.exitcode}; it is tried again by itself")
         return True
     return False
-
-
-@contextmanager
-def _forwarded(running: Sequence[_Worker]) -> Iterator[list[int]]:
-    """Pass signals on to the workers, who save themselves; yields those that came."""
-    told: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield told
-        return
-
-    def forward(received: int, _: object) -> None:
-        told.append(received)
-        for worker in running:
-            worker.process.terminate()
-
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, forward) for number in wanted}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

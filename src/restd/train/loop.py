@@ -1,11 +1,9 @@
 """The one training loop, on Accelerate: the same on a laptop, an accelerator, or many machines."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from restd.train.estimate import rehearse
 from restd.train.examples import Pairs
 from restd.train.log import LOG, RunLog
 from restd.train.module import Batch, Trainee
+from restd.train.signals import when_told_to_stop
 
 Tell = Callable[[str], None]
 Validate = Callable[[AnyBackbone], float]
@@ -86,7 +85,7 @@ class Loop:
     def run(self) -> Standing:
         """Train to the end, or to the patience's; returns where it ended."""
         # dropout is seeded update by update, so the caller's randomness is put back when the run ends
-        with torch.random.fork_rng(devices=_devices(self.accelerator)), self._signals():
+        with torch.random.fork_rng(devices=_devices(self.accelerator)), when_told_to_stop(self._stop.append):
             self.module.train()
             estimate = rehearse(self)
             standing = read_checkpoint(self.out / CHECKPOINT, self.module, self.optimizer, identity=self.identity)
@@ -248,20 +247,6 @@ class Loop:
         told_any = self.accelerator.gather(flag[None])
         assert isinstance(told_any, Tensor)
         return int(told_any.max())
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Finish the update and save when asked to stop, instead of dying in the middle."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        wanted = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, lambda received, _: self._stop.append(received)) for number in wanted}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _groups(trainee: Trainee, config: TrainConfig) -> list[dict[str, Any]]:
