@@ -210,7 +210,7 @@ def test_the_learning_rate_is_chosen_by_validation(place, tmp_path):
     said = []
     best = choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append)
     assert best == 0.01
-    assert set(read_rates(tmp_path)["base"]["validation"]) == {"1e-06", "0.01"}
+    assert set(read_rates(tmp_path)["base"]["probes"]) == {"1e-06", "0.01"}
     before = len(said)
     assert choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append) == best
     assert len(said) == before + 1  # nothing is trained twice
@@ -235,7 +235,7 @@ def test_a_rate_that_breaks_down_is_out(place, tmp_path, monkeypatch):
     monkeypatch.setattr(rates, "train_retriever", trains)
     asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
     assert choose_rate(asked, (9.0, 0.001), tmp_path, epochs=1, tell=lambda sentence: None) == 0.001
-    assert read_rates(tmp_path)["base"]["validation"]["9"] is None
+    assert read_rates(tmp_path)["base"]["probes"]["9"] is None
 
 
 def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path):

@@ -41,14 +41,14 @@ def test_side_by_side_gives_the_models_of_one_after_another(place, command, tmp_
         code, out, err = command(*words(place, tmp_path / name, *rates, "--jobs", jobs))
         assert code == 0, err
         assert "TIGER + ResTD" in out
+        assert "Learning rates" in out
         if jobs == 2:
             assert err.count("nothing has changed since it was trained") == 4  # all that was left is to look
             assert "restd-0.01: " in err
     both = [json.loads((tmp_path / name / "rates.json").read_text("utf-8")) for name in ("beside", "after")]
     assert both[0].keys() == both[1].keys() == {"base", "restd"}
     for objective in both[0]:
-        for rate, value in both[0][objective]["validation"].items():
-            assert value == both[1][objective]["validation"][rate]
+        assert both[0][objective]["probes"] == both[1][objective]["probes"]
     assert not list((tmp_path / "beside" / "rates").iterdir())
     for cell in ("base-1", "restd-1"):
         assert same_weights(*(tmp_path / name / "runs" / cell / "model" for name in ("beside", "after")))

@@ -137,8 +137,8 @@ class Comparison:
         """The learning rate of an objective: the study's, or the best of its probes."""
         if not self.rates:
             return self.config.train.lr
-        validation = read_rates(self.out).get(objective, {}).get("validation", {})
-        best = best_rate({name: value for name, value in validation.items() if float(name) in self.rates})
+        probes = read_rates(self.out).get(objective, {}).get("probes", {})
+        best = best_rate({name: held for name, held in probes.items() if float(name) in self.rates})
         if best is None:
             raise DataError(f"{self.out} has not chosen a learning rate for {objective} yet; run restd compare first.")
         return best

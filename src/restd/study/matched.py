@@ -155,6 +155,8 @@ def comparison_finding(held: Mapping[str, Any], *, name: str = "comparison") -> 
         tables.append(_table(held, [*beside, *controls], "controls", "Teacher-target controls"))
     if routing := [name for name in conditions[BASE] if name.startswith("category_recall")]:
         tables.append(_routing_table(held, routing[0]))
+    if held.get("rates"):
+        tables.append(_rate_table(held))
     if len(conditions) > 1:
         tables.append(_gain_table(held))
         figures = (_gain_figure(held),)
@@ -168,7 +170,7 @@ def _mode_sentence(held: Mapping[str, Any]) -> str:
     train, seeds = held["settings"]["train"], held["seeds"]
     length = f"{train['updates']:,} updates" if train["updates"] else f"{train['epochs']} epochs"
     how = "from one checkpoint" if held["mode"] == "continuation" else "from the same first weights, jointly"
-    probed = {objective: best_rate(found["validation"]) for objective, found in held.get("rates", {}).items()}
+    probed = {objective: best_rate(found["probes"]) for objective, found in held.get("rates", {}).items()}
     rates = ", ".join(f"{value:g} ({label(objective, _task(held))})" for objective, value in probed.items() if value)
     rate = rates or f"{train['lr']:g}"
     asked = "queries" if _task(held) == "search" else "users"
@@ -239,6 +241,31 @@ def _routing_table(held: Mapping[str, Any], name: str) -> Table:
         "what lies outside cannot be found.",
     )
     return Table("routing", "Categories", ("Training objective", f"Category recall@{width}"), rows, notes)
+
+
+def _rate_table(held: Mapping[str, Any]) -> Table:
+    """What each learning rate was worth to each objective, in short runs."""
+    rates = sorted({rate for found in held["rates"].values() for rate in found["probes"]}, key=float, reverse=True)
+    ranked = held["settings"]["train"]["select"] == "ndcg"
+    rows, chosen = [], []
+    for number, (objective, found) in enumerate(held["rates"].items()):
+        answers = [found["probes"].get(rate) for rate in rates]
+        rows.append((label(objective, _task(held)), *(_rate_cell(answer, ranked=ranked) for answer in answers)))
+        if (best := best_rate(found["probes"])) is not None:
+            chosen.append((number, 1 + rates.index(f"{best:g}")))
+    epochs = {found["epochs"] for found in held["rates"].values()}
+    notes = (
+        f"Generation loss of validation{', and NDCG@10 in brackets,' if ranked else ''} after "
+        f"{' or '.join(map(str, sorted(epochs)))} epoch{'s' if max(epochs) > 1 else ''}, seed {held['seeds'][0]}; each "
+        "objective was trained at the rate with its lowest loss.",
+    )
+    return Table("rates", "Learning rates", ("Training objective", *rates), tuple(rows), notes, tuple(chosen))
+
+
+def _rate_cell(answer: Mapping[str, float] | None, *, ranked: bool) -> str:
+    if answer is None:
+        return "fails"
+    return f"{answer['loss']:.3f} ({answer['validation']:.2f})" if ranked else f"{answer['loss']:.3f}"
 
 
 def _mark(found: Mapping[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""The learning rate by validation: short runs at every rate, the best of them chosen."""
+"""The learning rate by validation: short runs at every rate, the one with the lowest loss chosen."""
 
 import json
 import os
@@ -12,20 +12,25 @@ from restd.artifacts import hash_json
 from restd.data.trec import write_atomically
 from restd.errors import ConfigError, TrainingError
 from restd.evaluate import ranked_validation
-from restd.train import Job, train_retriever
+from restd.train import Job, read_log, train_retriever
+from restd.train.log import LOG
 
 Tell = Callable[[str], None]
+Answers = dict[str, dict[str, float] | None]
+"""Of each rate, as a word: its lowest validation loss, and the best of what `train.select` looks at."""
 FILE = "rates.json"
 PROBES = "rates"
 _LONGEST = 5
 
 
 def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, tell: Tell) -> float:
-    """Train `epochs` epochs at each rate, and return the one with the best validation; known answers are reused.
+    """Train `epochs` epochs at each rate, and return the one with the lowest validation loss; answers are reused.
 
-    Everything else, the seed included, is as in the job; a rate at which training breaks down is out. Answers go to
-    `rates.json` in the folder, by objective, and are those of one setting: where anything else has changed, rates are
-    probed again.
+    It is the generation loss that decides, whatever `train.select` says: the rankings of short runs differ by less than
+    chance on a few thousand queries, and luck would give objectives different rates. What `train.select` makes of a
+    probe is kept beside it. Everything else, the seed included, is as in the job; a rate at which training breaks
+    down is out. Answers go to `rates.json` in the folder, by objective, and are those of one setting: where anything
+    else has changed, rates are probed again.
 
     Args:
         job: what is to be trained.
@@ -39,8 +44,8 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
     setting, found = _answered(job, folder, epochs)
     for rate, probe in probes.items():
         tell(f"Probing a learning rate of {rate:g} for {objective}, {epochs} epoch{'s' if epochs > 1 else ''}")
-        found[f"{rate:g}"] = _validation(probe, tell)
-        answers = {**known, objective: {"setting": setting, "epochs": epochs, "validation": found}}
+        found[f"{rate:g}"] = _answer(probe, tell)
+        answers = {**known, objective: {"setting": setting, "epochs": epochs, "probes": found}}
         write_atomically(folder / FILE, [(json.dumps(answers, indent=2) + "\n").encode()])
     for probe in probes.values():  # only the answers are wanted
         shutil.rmtree(probe.out, ignore_errors=True)
@@ -48,10 +53,10 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
     best = best_rate(asked)
     if best is None:
         raise TrainingError(f"None of the learning rates {list(rates)} trains {objective}; try smaller ones.")
-    if list(asked.values()).count(asked[f"{best:g}"]) > 1:
-        tell(f"Several learning rates of {objective} validate alike; the first is taken, longer probes may part them")
-    said = ", ".join(f"{rate}: {'fails' if value is None else format(value, '.3f')}" for rate, value in asked.items())
-    tell(f"Learning rate of {objective}: {best:g} (validation {said})")
+    said = ", ".join(
+        f"{rate}: {'fails' if held is None else format(held['loss'], '.3f')}" for rate, held in asked.items()
+    )
+    tell(f"Learning rate of {objective}: {best:g} (validation loss {said})")
     return best
 
 
@@ -73,36 +78,38 @@ def _probe(job: Job, rate: float, folder: Path, epochs: int) -> Job:
     return replace(job, out=out, config=replace(job.config, train=train))
 
 
-def _answered(job: Job, folder: Path, epochs: int) -> tuple[str, dict[str, float | None]]:
+def _answered(job: Job, folder: Path, epochs: int) -> tuple[str, Answers]:
     """Hash of all that decides a probe but its rate, and the answers there are for that, by rate."""
     probe = _probe(job, 1.0, folder, epochs)
     told = probe.told()
     told["train"].pop("lr")
     setting = hash_json({"told": told, "parents": probe.parents()})
     held = read_rates(folder).get(job.config.objective, {})
-    return setting, dict(held["validation"]) if held.get("setting") == setting else {}
+    return setting, dict(held["probes"]) if held.get("setting") == setting else {}
 
 
-def _validation(probe: Job, tell: Tell) -> float | None:
-    """The best validation of a probe; None where it does not train."""
+def _answer(probe: Job, tell: Tell) -> dict[str, float] | None:
+    """The lowest loss of a probe and the best of what its settings look at; None where it does not train."""
     try:
-        return train_retriever(probe, tell=tell, validate=ranked_validation(probe)).summary["validation"]
+        trained = train_retriever(probe, tell=tell, validate=ranked_validation(probe))
+        losses = [record["valid_loss"] for record in read_log(probe.out / LOG) if "valid_loss" in record]
+        return {"loss": min(losses), "validation": trained.summary["validation"]}
     except TrainingError as error:
         tell(f"A learning rate of {probe.config.train.lr:g} does not train: {error}")
         return None
 
 
-def best_rate(found: Mapping[str, float | None]) -> float | None:
-    """The rate with the best validation; of equals the first.
+def best_rate(found: Mapping[str, Mapping[str, float] | None]) -> float | None:
+    """The rate with the lowest validation loss.
 
-    >>> best_rate({"0.01": 2.5, "0.005": 3.0, "0.001": None})
+    >>> best_rate({"0.01": {"loss": 3.0}, "0.005": {"loss": 2.5}, "0.001": None})
     0.005
     """
-    worked = {rate: value for rate, value in found.items() if value is not None}
-    return float(max(worked, key=lambda rate: worked[rate])) if worked else None
+    losses = {rate: held["loss"] for rate, held in found.items() if held is not None}
+    return float(min(losses, key=lambda rate: losses[rate])) if losses else None
 
 
 def read_rates(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was probed so far, by objective: setting, epochs, and the validation of each rate."""
+    """What was probed so far, by objective: setting, epochs, and the answer of each rate."""
     path = folder / FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
