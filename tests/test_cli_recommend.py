@@ -74,6 +74,11 @@ def test_commands_from_walks_to_page(place, command, tmp_path):
     code, out, _ = command("recommend", "--model", place / "run", "--history", history, "--explain", walk(place, 4)[-1])
     assert code == 0
     assert "the last of 3" in out
+    listed = Retriever.load(place / "run").recommend(walk(place, 3), k=9, width=20)
+    code, out, _ = command(
+        "recommend", "--model", place / "run", "--history", history, "-k", 9, "--explain", listed[8].item, "--json"
+    )
+    assert json.loads(out)["rank"] == 9  # as in the list, which leaves out what was taken
     code, out, _ = command("recommend", "--model", place / "run", "--histories", place / "data", "-k", 2, "--json")
     assert len(json.loads(out)) == 200
 

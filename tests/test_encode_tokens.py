@@ -1,5 +1,7 @@
 """Texts of different lengths, and token states that are made once."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
@@ -126,7 +128,20 @@ def test_what_is_there_is_not_made_again(tmp_path, kind):
     assert len(encoder.seen) == len(LINES)
     assert rows_of(again) == rows_of(first)
     assert again.cut == first.cut
-    assert [entry.name for entry in tmp_path.iterdir()] == ["states"]
+    assert [entry.name for entry in tmp_path.glob("[!.]*")] == ["states"]
+
+
+def test_of_two_that_want_the_same_states_one_makes_them(tmp_path):
+    class Slow(Tokens):
+        def tokens(self, texts, *, limit):
+            time.sleep(0.3)
+            return super().tokens(texts, limit=limit)
+
+    both = [Slow(), Slow()]
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda encoder: states_of(encoder, LINES, limit=4, cache=tmp_path / "states"), both)
+    assert rows_of(one) == rows_of(other) == [words_of(line, 4) for line in LINES]
+    assert sorted(len(encoder.seen) for encoder in both) == [0, len(LINES)]
 
 
 @pytest.mark.parametrize("change", ["order", "text", "limit", "encoder"])

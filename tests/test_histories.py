@@ -153,6 +153,17 @@ def test_without_once_a_leak_is_counted():
     assert count_leaks(histories_of(events).once()) == 0
 
 
+def test_users_keep_their_count_when_events_go_missing():
+    histories = histories_of([(0, item, item) for item in range(5)] + [(1, item, item) for item in (3, 4)])
+    held, dropped = histories.over(pa.array(["i3", "i4"]))
+    assert dropped == 3
+    assert held.taken_in_all.tolist() == [5, 2]
+    (asked,) = leave_one_out(held, "test")
+    assert asked.items == ("i3",)
+    assert len(leave_one_out(held, "valid")) == 0  # nothing is left of what came before
+    assert count_leaks(held) == 0
+
+
 def test_an_unknown_split_is_refused():
     with pytest.raises(DataError, match="There is no split 'dev' of histories; wanted one of train, valid, test"):
         leave_one_out(histories_of([(0, 1, 1)]), "dev")

@@ -1,5 +1,8 @@
 """TIGER's network: what it reads, what it says, and that plain `transformers` would say the same."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +119,29 @@ def test_dropout_follows_torchs_seed_and_is_gone_in_evaluation():
     for kind in range(2):
         assert not torch.equal(states(1)[kind], states(2)[kind])
         assert float((states(1)[kind] == 0).double().mean()) == pytest.approx(0.3, abs=0.1)  # the last dropout's
+
+
+COMPILED = """
+import numpy as np, torch
+from restd.models import SidHistories, TigerBackbone, TigerConfig
+model = TigerBackbone.made((4, 4), TigerConfig(16, 1, 2, 8, 32, dropout=0.3), seed=0).train()
+inputs = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]]), np.array([[1, 1]])])).batch(np.arange(2))
+sids = torch.tensor([[1, 2], [3, 0]])
+def loss():
+    return model.sid_loss(model.states(model.encode(inputs), sids), sids)
+losses = []
+for way in (loss, torch.compile(loss, backend="aot_eager")):
+    torch.manual_seed(5)
+    losses.append(way())
+    losses[-1].backward()
+torch.testing.assert_close(*losses)
+"""
+
+
+def test_it_can_be_compiled():
+    """Elsewhere, for the checks of shapes that tests switch on cannot be."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_steps_are_the_whole_vocabularys_log_probabilities():

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -219,6 +220,8 @@ def test_the_learning_rate_is_chosen_by_validation(place, tmp_path):
     before = len(said)
     choose_rate(other, (1e-6,), tmp_path, epochs=2, tell=said.append)
     assert len(said) > before + 1  # other settings are probed again
+    fine = 0.0012345678
+    assert choose_rate(asked, (fine,), tmp_path, epochs=1, tell=said.append) == fine  # to its last digit
     for rates, epochs, wrong in (((), 2, "at least one"), ((0.0,), 2, "above 0"), ((0.1,), 6, "1 to 5")):
         with pytest.raises(ConfigError, match=wrong):
             choose_rate(asked, rates, tmp_path, epochs=epochs, tell=said.append)
@@ -235,7 +238,7 @@ def test_a_rate_that_breaks_down_is_out(place, tmp_path, monkeypatch):
     monkeypatch.setattr(rates, "train_retriever", trains)
     asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
     assert choose_rate(asked, (9.0, 0.001), tmp_path, epochs=1, tell=lambda sentence: None) == 0.001
-    assert read_rates(tmp_path)["base"]["probes"]["9"] is None
+    assert read_rates(tmp_path)["base"]["probes"]["9.0"] is None
 
 
 def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path):
@@ -245,12 +248,27 @@ def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path
     fewer = index.remove([index.table.ids[row].as_py() for row in range(0, len(index), 4)])
     found = read_tests(place / "data", fewer.table.ids)
     assert 0 < len(found) < len(whole)
-    assert found.unknown == len(whole) - len(found)
+    assert found.unknown == sum(target not in set(fewer.table.ids.to_pylist()) for target in targets.values())
+    assert len(found) + found.unknown + found.without_history == len(whole)
     for user, row in zip(found.ids, found.rows, strict=True):
         assert fewer.table.ids[int(row)].as_py() == targets[user]
     train = read_next_items(place / "data", fewer).train
     taken = {(train.texts[n].user, fewer.table.ids[int(row)].as_py()) for n, row in enumerate(train.item)}
     assert not taken & set(targets.items())
+
+
+def test_users_the_index_knows_too_little_of_are_counted_apart(tmp_path):
+    data = write_walks(tmp_path / "data", users=3)
+    lines = [json.loads(line) for line in (data / "histories.jsonl").read_text("utf-8").splitlines()]
+    own = {user: [line["item"] for line in lines if line["user"] == user] for user in {line["user"] for line in lines}}
+    known = {own["user0"][0], *(items[-1] for items in own.values())}
+    ids = pa.array(sorted(known))
+    found = read_tests(data, ids)
+    asked = {user for user, items in own.items() if set(items[:-1]) & known}
+    assert set(found.ids) == asked
+    assert found.unknown == 0
+    assert found.without_history == len(own) - len(asked) > 0
+    assert any("took nothing before" in sentence for sentence in found.sentences())
 
 
 def test_unseen_lists_are_as_long(place, retriever):

@@ -102,6 +102,7 @@ def test_a_table_of_events_and_items_whose_columns_begin_empty(tmp_path):
         ("{", r"is not one JSON object .*; wanted \{user: \[item, \.\.\.\]\}, or name JSON lines \.jsonl"),
         ('{"a": [1]}\n{"b": [2]}', "is not one JSON object .Extra data"),
         ('{"a": [1], "a": [2]}', "is not one JSON object .it names 1 users twice"),
+        ('{"a": [1], " a": [2]}', "is not one JSON object .it names 1 users twice"),
         ("[1]", "holds a JSON list; wanted one object"),
         ("{}", "holds no events"),
         ('{"a": []}', "holds no events"),

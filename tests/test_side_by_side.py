@@ -54,7 +54,7 @@ def test_side_by_side_gives_the_models_of_one_after_another(place, command, tmp_
         assert same_weights(*(tmp_path / name / "runs" / cell / "model" for name in ("beside", "after")))
 
 
-def test_told_to_stop_all_save_themselves_and_go_on(place, command, tmp_path):
+def test_told_to_stop_all_save_themselves(place, command, tmp_path):
     asked = words(place, tmp_path / "study", "--updates", 100_000, "--jobs", 2)
     runs = [tmp_path / "study" / "runs" / name for name in ("base-1", "restd-1")]
     program = [sys.executable, "-c", "from restd.cli import main; main()", *map(str, asked)]
@@ -70,8 +70,21 @@ def test_told_to_stop_all_save_themselves_and_go_on(place, command, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM
-    assert "every run saved itself" in said
-    assert all((run / "checkpoint").is_dir() for run in runs)
+    assert "Run the same command again" in said
+    for run in runs:
+        last = read_log(run / "log.jsonl")[-1]["update"]
+        assert f"{run.name}: stopped after update {last:,} of 100,000" in " ".join(said.split())
+        assert (run / "checkpoint").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"), [(("--rates", "0.01", "--probe-epochs", 6), "1 to 5"), (("--jobs", 0), "1 or more")]
+)
+def test_what_cannot_be_leaves_no_study_behind(place, command, tmp_path, more, wrong):
+    code, _, err = command(*words(place, tmp_path / "study", *more))
+    assert code == 2
+    assert wrong in err
+    assert not (tmp_path / "study" / "study.json").exists()
 
 
 def test_what_is_finished_starts_no_process(place, tmp_path, monkeypatch):

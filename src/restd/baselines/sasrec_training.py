@@ -264,7 +264,13 @@ class _Run:
 
 def _identity(histories: Histories, config: SasRecConfig) -> str:
     """Hash of all that decides the result."""
-    events = hashlib.sha256(histories.first.tobytes() + histories.taken.tobytes()).hexdigest()
+    held = (
+        histories.first,
+        histories.taken,
+        histories.left,
+        histories.taken_in_all,
+    )  # the last two tell what is held out
+    events = hashlib.sha256(b"".join(part.tobytes() for part in held)).hexdigest()
     return hash_json({"config": plain(config), "events": events, "items": histories.items.to_pylist()})
 
 

@@ -3,7 +3,7 @@
 import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from restd.data import leave_one_out
 
 _USERS = 2_000
 _MICRO = 64
-_SECONDS = 600.0
+_SECONDS = 120.0
 """A worker that says nothing for so long will not say anything."""
 
 
@@ -76,8 +76,10 @@ def _worker(updates: int, batch: int, threads: int) -> Iterator[Any]:
         _answer(ours)  # it is ready
         yield ours
     finally:
+        with suppress(OSError):  # it may be gone
+            ours.send(False)
+        process.join(_SECONDS)
         process.terminate()
-        process.join()
 
 
 def _work(pipe: Any, updates: int, batch: int, threads: int) -> None:
@@ -99,6 +101,10 @@ def _all(workers: list[Any]) -> None:
 
 
 def _answer(pipe: Any) -> None:
-    if not pipe.poll(_SECONDS):
-        raise RuntimeError(f"A worker of the benchmark did not answer within {_SECONDS:.0f} s.")
-    pipe.recv()
+    try:
+        if pipe.poll(_SECONDS):
+            pipe.recv()
+            return
+    except EOFError:
+        pass
+    raise RuntimeError(f"A worker of the benchmark died, or did not answer within {_SECONDS:.0f} s.")

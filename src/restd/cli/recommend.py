@@ -47,8 +47,10 @@ def recommend(
             raise ConfigError("--explain wants one history.")
         if not seen and explain in asked[0].items:
             raise ConfigError(f"{explain} is in the history, and such items are left out; let them in with --seen.")
-        deeper = 0 if seen else len(asked[0].items)  # the beam whose list is shown
-        found = retriever.explain(asked[0], explain, **{**options, "width": max(width + deeper, k + deeper)})
+        taken = () if seen else asked[0].items
+        # the beam whose list is shown, and its ranks: without what is left out
+        same = {"width": max(width, k) + len(taken), "deny": [*(deny or ()), *taken]}
+        found = retriever.explain(asked[0], explain, **{**options, **same})
         if as_json:
             show_json(found.to_dict())
             return

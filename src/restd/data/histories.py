@@ -58,6 +58,8 @@ class Histories:
     behind: Int64[np.ndarray, "event"] | None = None
     """Places from the end of what each user took, 1 for the last, where events are missing since; None where none are.
     What is held out stays what it was, whatever an index has lost."""
+    had: Int64[np.ndarray, "user"] | None = None
+    """Events of each user before any went missing; None where none did."""
 
     @classmethod
     def read(cls, path: Path, *, columns: Mapping[str, str] | None = None) -> "tuple[Histories, int]":
@@ -99,7 +101,7 @@ class Histories:
     @property
     def taken_in_all(self) -> Int64[np.ndarray, "user"]:
         """Events each user had before any went missing."""
-        return self.lengths if self.behind is None else np.maximum.reduceat(self.behind, self.first[:-1])
+        return self.lengths if self.had is None else self.had
 
     @property
     def user(self) -> Int64[np.ndarray, "event"]:
@@ -160,7 +162,8 @@ class Histories:
         users = np.unique(owner)
         counts = np.bincount(np.searchsorted(users, owner), minlength=len(users))
         first = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
-        held = Histories(self.users.take(pa.array(users)), ids, first, rows[known], self.left[known])
+        had = self.taken_in_all[users]
+        held = Histories(self.users.take(pa.array(users)), ids, first, rows[known], self.left[known], had)
         return held, int((~known).sum())
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -252,6 +255,8 @@ def count_leaks(histories: Histories) -> int:
     found = 0
     for split in _BEHIND:
         held = leave_one_out(histories, split)
+        if not len(held):
+            continue
         places = np.searchsorted(held.begin, np.arange(histories.events), side="right") - 1  # users are in order
         inside = (places >= 0) & (np.arange(histories.events) < held.end[places.clip(0)])
         found += int((histories.taken[inside] == held.targets[places[inside]]).sum())

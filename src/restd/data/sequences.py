@@ -131,9 +131,7 @@ def read_lists(path: Path) -> pa.Table:
         ) from error
     if not isinstance(lists, dict):
         raise DataError(f"{path} holds a JSON {type(lists).__name__}; wanted one object {{user: [item, ...]}}.")
-    rows = [
-        (user.strip(), item, place) for user, own in lists.items() for place, item in enumerate(_ids(own, user, path))
-    ]
+    rows = [(user, item, place) for user, own in lists.items() for place, item in enumerate(_ids(own, user, path))]
     if not rows:
         raise DataError(f"{path} holds no events; wanted {{user: [item, ...]}} with at least one item.")
     return _table(rows, path)
@@ -211,7 +209,7 @@ def only_first(
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
+    found = {user.strip(): held for user, held in pairs}
     if len(found) < len(pairs):
         raise ValueError(f"it names {len(pairs) - len(found):,} users twice")
     return found

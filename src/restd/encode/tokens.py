@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float16, Int64
 from safetensors.torch import load_file
 from torch import Tensor
 
-from restd.artifacts import create, open_artifact
+from restd.artifacts import create, open_artifact, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.encode.encoders import Encoder
 from restd.encode.ragged import Ragged
@@ -72,7 +72,10 @@ def states_of(encoder: Encoder, texts: Sequence[str], *, limit: int, cache: Path
         return Ragged.of(_states(encoder, ids), cut=cut)
     settings = {"encoder": encoder.identity, "limit": limit, "texts": texts_hash(texts), "count": len(texts)}
     if not _is_made(cache, settings):
-        _make(encoder, texts, limit, cache, settings)
+        # runs side by side want the same states: one makes them, the others wait and find them made
+        with sole_writer(cache.parent / ".making", wait=True):
+            if not _is_made(cache, settings):
+                _make(encoder, texts, limit, cache, settings)
     artifact = open_artifact(cache, kind=KIND, schema=SCHEMA)
     held = [load_file(cache / name) for name in sorted(artifact.manifest.files)]
     cut = int(sum(shard["cut"] for shard in held))

@@ -37,6 +37,7 @@ class TestSet:
         without_positives: queries of the split that were left out because nothing answers them; users with too few
             events to hold one out.
         unknown: positives that were left out because the index does not have them.
+        without_history: users who were left out because the index has nothing of what they took before.
         task: what is asked.
     """
 
@@ -52,6 +53,7 @@ class TestSet:
     trained: Bool[np.ndarray, "positive"]
     without_positives: int = 0
     unknown: int = 0
+    without_history: int = 0
     task: Task = "search"
 
     def __len__(self) -> int:
@@ -73,6 +75,9 @@ class TestSet:
         if self.unknown:
             what = "held-out items are ones" if recommend else "positives name items"
             found.append(f"{self.unknown:,} {what} that the index does not have; they are left out")
+        if self.without_history:
+            what = "users took nothing before their held-out item"
+            found.append(f"{self.without_history:,} {what} that the index has; they are left out")
         if self.without_positives:
             why = (
                 f"users have fewer than {FEWEST} events" if recommend else "queries have no positive item in the index"
@@ -110,7 +115,8 @@ def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
     """Every user's history, and the item that was held out of it."""
     whole, _ = Histories.read(data)
     histories, _ = whole.over(ids)
-    asked = leave_one_out(histories, split)
+    asked, held_out = leave_one_out(histories, split), leave_one_out(whole, split)
+    unknown = int(pc.sum(pc.invert(pc.is_in(whole.items.take(pa.array(held_out.targets)), value_set=ids))).as_py() or 0)
     if not len(asked):
         raise DataError(f"No user of {data} has an item to ask for in the split {split!r} that the index knows.")
     counts = np.bincount(histories.taken[trained_events(histories)], minlength=len(ids))
@@ -129,7 +135,8 @@ def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
         grades=np.ones(len(asked)),
         trained=counts[asked.targets] > 0,
         without_positives=int((whole.lengths < FEWEST).sum()),
-        unknown=len(leave_one_out(whole, split)) - len(asked),
+        unknown=unknown,
+        without_history=len(held_out) - unknown - len(asked),
         task="recommend",
     )
 

@@ -42,6 +42,7 @@ class Dropout:
             return total + self(values)
         return torch.addcmul(total, values, self._mask(values))
 
+    @torch.compiler.disable()  # numbers of 16 bits without a sign are numpy's alone
     def _mask(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """0 for what is dropped, and the scale of the rest."""
         if self._bits is None:

@@ -21,8 +21,8 @@ from restd.index import SidIndex
 from restd.models import CachedRoutes, CalirBackbone, ModelConfig, open_model, task_of
 from restd.models.store import model_folder
 from restd.search import Ranker, Retriever
-from restd.study.rates import best_rate, choose_rate, open_probes, read_rates
-from restd.study.side_by_side import train_side_by_side
+from restd.study.rates import best_rate, choose_rate, open_probes, read_rates, refuse_bad_rates
+from restd.study.side_by_side import refuse_bad_count, train_side_by_side
 from restd.train import Job, RunConfig, train_retriever
 from restd.train.objectives import recipe_named
 
@@ -123,6 +123,8 @@ class Comparison:
             recipe_named(name)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ConfigError(f"Seeds {list(self.seeds)} were given; wanted at least one, none twice and none below 0.")
+        if self.rates:
+            refuse_bad_rates(self.rates, self.probe_epochs)
         for name in self.baselines:
             refuse_unknown(name, self.task)
         if self.decoding.router == "start" and self.init is None:
@@ -184,6 +186,7 @@ class Compared:
 
 def run_comparison(comparison: Comparison, *, at_once: int = 1, tell: Tell = logger.info) -> Compared:
     """Train and judge every cell that is not finished yet, `at_once` of them at a time."""
+    refuse_bad_count(at_once)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A comparison runs one cell at a time in one process; train single cells with torchrun.")
     comparison.out.mkdir(parents=True, exist_ok=True)

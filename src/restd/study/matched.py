@@ -252,7 +252,7 @@ def _rate_table(held: Mapping[str, Any]) -> Table:
         answers = [found["probes"].get(rate) for rate in rates]
         rows.append((label(objective, _task(held)), *(_rate_cell(answer, ranked=ranked) for answer in answers)))
         if (best := best_rate(found["probes"])) is not None:
-            chosen.append((number, 1 + rates.index(f"{best:g}")))
+            chosen.append((number, 1 + list(map(float, rates)).index(best)))
     epochs = {found["epochs"] for found in held["rates"].values()}
     notes = (
         f"Generation loss of validation{', and NDCG@10 in brackets,' if ranked else ''} after "

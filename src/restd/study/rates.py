@@ -44,12 +44,12 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
     setting, found = _answered(job, folder, epochs)
     for rate, probe in probes.items():
         tell(f"Probing a learning rate of {rate:g} for {objective}, {epochs} epoch{'s' if epochs > 1 else ''}")
-        found[f"{rate:g}"] = _answer(probe, tell)
+        found[_name(rate)] = _answer(probe, tell)
         answers = {**known, objective: {"setting": setting, "epochs": epochs, "probes": found}}
         write_atomically(folder / FILE, [(json.dumps(answers, indent=2) + "\n").encode()])
     for probe in probes.values():  # only the answers are wanted
         shutil.rmtree(probe.out, ignore_errors=True)
-    asked = {f"{rate:g}": found[f"{rate:g}"] for rate in rates}
+    asked = {_name(rate): found[_name(rate)] for rate in rates}
     best = best_rate(asked)
     if best is None:
         raise TrainingError(f"None of the learning rates {list(rates)} trains {objective}; try smaller ones.")
@@ -62,19 +62,29 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
 
 def open_probes(job: Job, rates: Sequence[float], folder: Path, *, epochs: int) -> dict[float, Job]:
     """The runs it still takes to choose a rate, by rate; arguments as for `choose_rate`."""
+    refuse_bad_rates(rates, epochs)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("Learning rates are probed by one process; choose one without torchrun, then give train.lr.")
+    _, answered = _answered(job, folder, epochs)
+    return {rate: _probe(job, rate, folder, epochs) for rate in rates if _name(rate) not in answered}
+
+
+def _name(rate: float) -> str:
+    """A rate as a word that says all of it."""
+    return repr(float(rate))
+
+
+def refuse_bad_rates(rates: Sequence[float], epochs: int) -> None:
+    """Rates above zero, and probes that are short."""
     if not rates or min(rates) <= 0:
         raise ConfigError(f"Rates {list(rates)} were given; wanted at least one, all above 0.")
     if not 1 <= epochs <= _LONGEST:
         raise ConfigError(f"Probes of {epochs} epochs were asked for; wanted 1 to {_LONGEST}.")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("Learning rates are probed by one process; choose one without torchrun, then give train.lr.")
-    _, answered = _answered(job, folder, epochs)
-    return {rate: _probe(job, rate, folder, epochs) for rate in rates if f"{rate:g}" not in answered}
 
 
 def _probe(job: Job, rate: float, folder: Path, epochs: int) -> Job:
     train = replace(job.config.train, lr=rate, updates=0, epochs=epochs, patience=0, keep="best")
-    out = folder / PROBES / f"{job.config.objective}-{rate:g}"
+    out = folder / PROBES / f"{job.config.objective}-{_name(rate)}"
     return replace(job, out=out, config=replace(job.config, train=train))
 
 

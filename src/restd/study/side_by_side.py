@@ -8,6 +8,7 @@ and goes on with the rest.
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe, wait
 from multiprocessing.context import SpawnProcess
@@ -49,10 +50,9 @@ def train_side_by_side(jobs: Sequence[Job], *, at_once: int, tell: Tell) -> None
         tell: hears what they say, after the name of the run's folder.
 
     Raises:
-        Interrupted: when told to stop; every run has saved itself by then.
+        Interrupted: when told to stop; runs that were training have saved themselves by then.
     """
-    if at_once < 1:
-        raise ConfigError(f"{at_once} runs side by side were asked for; wanted 1 or more.")
+    refuse_bad_count(at_once)
     waiting = [job for job in jobs if not (job.out / FOLDER / MANIFEST).is_file()]
     if at_once == 1 or len(waiting) < 2:
         return
@@ -72,13 +72,23 @@ def train_side_by_side(jobs: Sequence[Job], *, at_once: int, tell: Tell) -> None
                 running.append(_started(waiting.pop(0), threads))
                 if told:  # it came while this one was started
                     running[-1].process.terminate()
+            if not running:  # told to stop before the first one was started
+                break
             heard = wait([worker.hears for worker in running])
             for worker in [held for held in running if held.hears in heard]:
-                if _ended(worker, tell):
+                if _ended(worker, tell, stopping=bool(told)):
                     running.remove(worker)
                     advance(1)
     if told:
-        raise Interrupted("stopped; every run saved itself. Run the same command again to go on.", signal=told[0])
+        raise Interrupted(
+            "stopped; runs that were training saved themselves. Run the same command again to go on.", signal=told[0]
+        )
+
+
+def refuse_bad_count(at_once: int) -> None:
+    """At least one run at a time."""
+    if at_once < 1:
+        raise ConfigError(f"{at_once} runs side by side were asked for; wanted 1 or more.")
 
 
 def _started(job: Job, threads: int) -> _Worker:
@@ -93,21 +103,26 @@ def _started(job: Job, threads: int) -> _Worker:
 def _work(job: Job, threads: int, says: Any) -> None:
     """What a process does."""
     torch.set_num_threads(threads)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everyone, and the parent passes it on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # while nothing is trained yet: the parent says when to stop
+
+    def tell(sentence: str) -> None:
+        with suppress(OSError):  # a parent that is gone does not listen
+            says.send(sentence)
+
     try:
         with hidden():  # the parent shows how far all of them are
-            train_retriever(job, tell=says.send, validate=ranked_validation(job))
+            train_retriever(job, tell=tell, validate=ranked_validation(job))
     except RestdError as error:
-        says.send(str(error))
+        tell(str(error))
 
 
-def _ended(worker: _Worker, tell: Tell) -> bool:
+def _ended(worker: _Worker, tell: Tell, *, stopping: bool) -> bool:
     """Pass on one sentence of a worker; true if there will be no other."""
     try:
         tell(f"{worker.name}: {worker.hears.recv()}")
     except EOFError:
         worker.process.join()
-        if worker.process.exitcode not in (0, -signal.SIGTERM):
+        if worker.process.exitcode and not stopping:
             tell(f"{worker.name} ended with code {worker.process.exitcode}; it is tried again by itself")
         return True
     return False

@@ -67,6 +67,9 @@ def rehearse(loop: "Loop") -> Estimate:
 
 
 def _step_of_rate_zero(loop: "Loop") -> None:
+    for parameter in loop.module.parameters():
+        if parameter.grad is not None:
+            parameter.grad.zero_()  # one that overflowed makes weights no numbers even at a rate of zero
     for group in loop.optimizer.param_groups:
         group["lr"] = 0.0
     loop.optimizer.step()

@@ -106,6 +106,8 @@ def read_next_items(data: Path, index: SidIndex) -> Examples:
     train, valid = (
         Pairs(part, np.arange(len(part)), part.targets, len(part)) for part in (held, leave_one_out(histories, "valid"))
     )
+    if not len(valid):
+        raise DataError(f"No user of {data} has a validation item that the index knows; index the items it names.")
     said.append(f"{len(valid):,} users; no held-out item is in its own history or in training (checked)")
     return Examples(train, valid, tuple(said))
 

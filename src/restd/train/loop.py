@@ -214,7 +214,8 @@ class Loop:
             batch = self.valid.batch(order[start : start + size]).to(self.accelerator.device)
             with self.accelerator.autocast():
                 _, parts = self.module(batch, 0, only_sid=True)
-            total += torch.stack([parts["sid_loss"].float() * len(batch.rows), torch.tensor(float(len(batch.rows)))])
+            count = torch.tensor(float(len(batch.rows)), device=total.device)
+            total += torch.stack([parts["sid_loss"].float() * count, count])
         reduced = self.accelerator.reduce(total, reduction="sum")
         assert isinstance(reduced, Tensor)
         return float(reduced[0] / reduced[1].clamp_min(1))
