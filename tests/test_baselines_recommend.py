@@ -140,6 +140,12 @@ def test_a_run_that_is_cut_short_ends_with_the_same_weights(rule, tmp_path, monk
     assert sorted(entry.name for entry in (tmp_path / "cut").iterdir()) == [".lock", "log.jsonl", "model"]
 
 
+def test_other_held_out_events_make_another_model(rule):
+    shorter = replace(rule, behind=rule.left + 1, had=rule.lengths + 1)  # as if each had lost its last event
+    one, other = (sasrec_training._identity(held, TINY) for held in (rule, shorter))
+    assert one != other
+
+
 def test_a_cut_between_best_and_checkpoint_changes_nothing(rule, tmp_path, monkeypatch):
     config = replace(TINY, epochs=3)
     whole = train_sasrec(rule, config, tmp_path / "whole", tell=silent)

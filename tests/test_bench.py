@@ -86,6 +86,7 @@ def test_recommend_ranks_what_generate_ranks(monkeypatch):
     assert found["identical"]
     assert found["max_score_difference"] < 1e-4
     assert found["throughput_ratio"] > 0
+    assert found["layers_ratio"] > 0
     assert found["eval_ratio"] > 0
 
 

@@ -257,10 +257,17 @@ def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path
     assert not taken & set(targets.items())
 
 
+def taken_by_user(data):
+    found = {}
+    for line in (data / "histories.jsonl").read_text("utf-8").splitlines():
+        event = json.loads(line)
+        found.setdefault(event["user"], []).append(event["item"])
+    return found
+
+
 def test_users_the_index_knows_too_little_of_are_counted_apart(tmp_path):
     data = write_walks(tmp_path / "data", users=3)
-    lines = [json.loads(line) for line in (data / "histories.jsonl").read_text("utf-8").splitlines()]
-    own = {user: [line["item"] for line in lines if line["user"] == user] for user in {line["user"] for line in lines}}
+    own = taken_by_user(data)
     known = {own["user0"][0], *(items[-1] for items in own.values())}
     ids = pa.array(sorted(known))
     found = read_tests(data, ids)
@@ -269,6 +276,15 @@ def test_users_the_index_knows_too_little_of_are_counted_apart(tmp_path):
     assert found.unknown == 0
     assert found.without_history == len(own) - len(asked) > 0
     assert any("took nothing before" in sentence for sentence in found.sentences())
+
+
+def test_an_index_without_any_validation_item_is_refused(tmp_path):
+    data = write_walks(tmp_path / "data", users=2)
+    own = taken_by_user(data)
+    index = SidIndex.load(make_index(data, tmp_path / "index", policy="suffix"))
+    fewer = index.remove(sorted({items[-2] for items in own.values()}))
+    with pytest.raises(DataError, match="has a validation item that the index knows"):
+        read_next_items(data, fewer)
 
 
 def test_unseen_lists_are_as_long(place, retriever):

@@ -54,7 +54,7 @@ def test_side_by_side_gives_the_models_of_one_after_another(place, command, tmp_
         assert same_weights(*(tmp_path / name / "runs" / cell / "model" for name in ("beside", "after")))
 
 
-def test_told_to_stop_all_save_themselves(place, command, tmp_path):
+def test_told_to_stop_all_save_themselves(place, tmp_path):
     asked = words(place, tmp_path / "study", "--updates", 100_000, "--jobs", 2)
     runs = [tmp_path / "study" / "runs" / name for name in ("base-1", "restd-1")]
     program = [sys.executable, "-c", "from restd.cli import main; main()", *map(str, asked)]

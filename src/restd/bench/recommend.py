@@ -20,6 +20,7 @@ from restd.data.shop import ShopperSpec, shoppers_source
 from restd.encode import Ragged
 from restd.index.trie import Trie
 from restd.models import Memory, SidHistories, TigerBackbone, TigerConfig
+from restd.models.code_t5 import CodeT5
 from restd.models.tiger import PAD
 from restd.search import Beams, beam_search
 from restd.train.examples import Pairs
@@ -36,7 +37,8 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
     """Time updates and rankings of TIGER and of a T5 of the same size and weights, turn by turn.
 
     Both sides learn from the same prefixes of the generated shoppers, 512 an update. The plain side shuffles them and
-    pads to the longest of each 128, as one writes it; ours reads neighbours in length together. Then both rank the
+    pads to the longest of each 128, as one writes it; ours reads neighbours in length together, once with its own
+    layers and once with those of `transformers`. Then both rank the
     whole catalogue for test users with a beam of 20, reading the histories included: ours in order of length,
     `generate` with `prefix_allowed_tokens_fn`, in the order they come.
     """
@@ -47,6 +49,7 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
     ranking = _ranking(leave_one_out(histories, "test"), sids, rounds)
     return {
         "throughput_ratio": training["restd"] / training["transformers"],
+        "layers_ratio": training["restd"] / training["restd_with_their_layers"],
         "eval_ratio": ranking.pop("eval_ratio"),
         **ranking,
         "wanted": _WANTED,
@@ -90,15 +93,34 @@ def _training(held: Prefixes, sids: np.ndarray, folder: Path, updates: int) -> d
     theirs = TigerBackbone.made(_SIZES, TigerConfig(), seed=0)
     examples = examples_of(theirs, _pairs(held), _read(theirs, held, sids), torch.from_numpy(sids))
     plain = PlainLoop(theirs.model, examples, _padded, batch=_BATCH, micro=_MICRO)
-    ours = tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO)
-    seconds = interleaved({"restd": ours, "transformers": plain.steps()}, updates)
+    sides = {
+        "restd": tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO),
+        "restd_with_their_layers": tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO, kind=_TheirLayers),
+        "transformers": plain.steps(),
+    }
+    seconds = interleaved(sides, updates)
     # means, not medians: micro-batches of neighbours in length differ in cost, and all of them must be paid
     return {name: float(_BATCH / values.mean()) for name, values in seconds.items()}
 
 
-def tiger_updates(held: Prefixes, sids: np.ndarray, folder: Path, *, batch: int, micro: int) -> Iterator[None]:
+class _TheirLayers(TigerBackbone):
+    """TIGER as it would be with the layers of `transformers`."""
+
+    encode = CodeT5.encode
+    states = CodeT5.states
+
+
+def tiger_updates(
+    held: Prefixes,
+    sids: np.ndarray,
+    folder: Path,
+    *,
+    batch: int,
+    micro: int,
+    kind: type[TigerBackbone] = TigerBackbone,
+) -> Iterator[None]:
     """Updates of a TIGER of the paper's size."""
-    model = TigerBackbone.made(_SIZES, TigerConfig(), seed=0)
+    model = kind.made(_SIZES, TigerConfig(), seed=0)
     table = torch.from_numpy(sids)
     return updates_of(make_loop(model, _pairs(held), _read(model, held, sids), table, folder, {}, batch, micro))
 

@@ -1,4 +1,4 @@
-"""Dropout whose randomness is cheap: drawn by torch on a processor, it costs a fifth of training a small T5."""
+"""Dropout whose randomness is cheap: drawn by torch, a processor spends much of training a small T5 on it."""
 
 import math
 
@@ -15,7 +15,7 @@ class Dropout:
     """Dropout for one pass through a model, seeded by the next number of torch's own generator.
 
     On a processor four numbers of 16 bits are cut from each word that SFC64 draws, and compared with the rate, which is
-    right to 2⁻¹⁷: a tenth of the time torch takes. Elsewhere it is torch's own.
+    right to 2⁻¹⁷. Elsewhere it is torch's own.
 
     Args:
         rate: share of values to drop; 0 for none, as in evaluation.

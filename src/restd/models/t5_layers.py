@@ -1,9 +1,9 @@
 """T5's encoder and decoder on the weights of `transformers`' own, with fewer passes over memory.
 
-What a small T5 computes is mostly matrix products, yet norms, dropout, copies and a memory projected anew for every
-layer cost as much again. Here the norm is one function with a backward of its own, dropout's randomness is cheap, and
-attention to the memory takes the few positions of the decoder into the memory's space instead of the whole memory out
-of it: (q Wᵏ) m = q (Wᵏ m).
+In a small T5 matrix products do not hide what norms, dropout, copies and a memory projected anew for every layer cost.
+Here the norm is one function with a backward of its own, dropout's randomness is cheap, and attention to the memory
+takes the few positions of the decoder into the memory's space instead of the whole memory out of it:
+(q Wᵏ) m = q (Wᵏ m). `restd bench recommend` measures what that is worth.
 """
 
 from typing import Any
@@ -27,17 +27,12 @@ def encoder_states(
         rate: of dropout; 0 for none.
     """
     rows, positions = tokens.shape
-    drop, blocks = Dropout(rate), model.encoder.block
-    bias = _position_bias(blocks, positions).expand(rows, -1, -1, -1)
+    drop = Dropout(rate)
+    bias = _position_bias(model.encoder, positions).expand(rows, -1, -1, -1)
     if not bool(mask.all()):
         bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(bias.dtype).min)
-    bias = bias.flatten(0, 1)
     states = drop(model.shared(tokens).flatten(0, 1))
-    for block in blocks:
-        own, feed = block.layer
-        states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
-        states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
-    return drop(_norm(model.encoder.final_layer_norm, states)).view(rows, positions, -1)
+    return _through(model.encoder, states, bias.flatten(0, 1), drop).view(rows, positions, -1)
 
 
 def decoder_states(
@@ -58,19 +53,32 @@ def decoder_states(
         rate: of dropout; 0 for none.
     """
     rows, given, _ = inputs.shape
-    drop, blocks = Dropout(rate), model.decoder.block
-    bias = _position_bias(blocks, given)
+    drop = Dropout(rate)
+    bias = _position_bias(model.decoder, given)
     later = torch.ones(given, given, dtype=torch.bool, device=bias.device).triu(1)
     bias = bias.masked_fill(later, torch.finfo(bias.dtype).min).expand(rows, -1, -1, -1).flatten(0, 1)
     unseen = None if bool(mask.all()) else ~mask[:, None, :]
     states = drop(inputs.flatten(0, 1))
-    for block in blocks:
-        own, cross, feed = block.layer
+    return _through(model.decoder, states, bias, drop, memory, unseen).view(rows, given, -1)
+
+
+def _through(
+    stack: Any,
+    states: Float[Tensor, "token width"],
+    bias: Float[Tensor, "row_head position position"],
+    drop: Dropout,
+    memory: Float[Tensor, "row place width"] | None = None,
+    unseen: Bool[Tensor, "row 1 place"] | None = None,
+) -> Float[Tensor, "token width"]:
+    """All blocks and the final norm; those of a decoder attend to a memory, too."""
+    for block in stack.block:
+        own, *cross, feed = block.layer
         states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
-        asked = _norm(cross.layer_norm, states)
-        states = drop.add(states, _cross(cross.EncDecAttention, asked, memory, unseen, drop))
+        if memory is not None:
+            asked = _norm(cross[0].layer_norm, states)
+            states = drop.add(states, _cross(cross[0].EncDecAttention, asked, memory, unseen, drop))
         states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
-    return drop(_norm(model.decoder.final_layer_norm, states)).view(rows, given, -1)
+    return drop(_norm(stack.final_layer_norm, states))
 
 
 def _own(
@@ -114,24 +122,29 @@ def _feed(feed: Any, states: Float[Tensor, "token width"], drop: Dropout) -> Flo
     return feed.wo(drop(feed.wi(states).relu()))
 
 
-def _position_bias(blocks: Any, positions: int) -> Float[Tensor, "1 head position position"]:
+def _position_bias(stack: Any, positions: int) -> Float[Tensor, "1 head position position"]:
     """What the distance of two positions adds to their score; all blocks use the first one's."""
-    return blocks[0].layer[0].SelfAttention.compute_bias(positions, positions)
+    return stack.block[0].layer[0].SelfAttention.compute_bias(positions, positions)
 
 
 def _norm(norm: Any, states: Float[Tensor, "token width"]) -> Float[Tensor, "token width"]:
     return _RmsNorm.apply(states, norm.weight, norm.variance_epsilon)
 
 
+def rms_scale(states: Float[Tensor, "token width"], floor: float) -> Float[Tensor, "token 1"]:
+    """One over the root of the mean square; on a processor faster than torch's own norm."""
+    length = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+    return length.square_().div_(states.shape[-1]).add_(floor).rsqrt_()
+
+
 class _RmsNorm(torch.autograd.Function):
-    """Division by the root of the mean square, times a weight; half the time of torch's own on a processor."""
+    """Division by the root of the mean square, times a weight."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, states: Tensor, weight: Tensor, floor: float
     ) -> Tensor:
-        length = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
-        scale = length.square_().div_(states.shape[-1]).add_(floor).rsqrt_()
+        scale = rms_scale(states, floor)
         scaled = states * scale
         ctx.save_for_backward(scaled, scale, weight)
         return scaled * weight

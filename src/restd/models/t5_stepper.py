@@ -12,6 +12,7 @@ from torch.nn import functional
 from restd.models.code_t5 import CodeT5
 from restd.models.decoding import Normalizer
 from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.t5_layers import rms_scale
 
 _WORDS = 1_024
 """Words a product and thread: few enough for their scores to stay in a processor's cache until they are summed."""
@@ -32,7 +33,10 @@ class T5Stepper(CachedStepper):
         bias = output.new_zeros(backbone.tokens.shape).masked_fill_(~backbone.code_mask, -torch.inf)
         words = output.split(_WORDS * torch.get_num_threads()) if normalizer == "full_vocab" else ()
         positions = max(backbone.steps, 1) + len(backbone.sizes) - 1
-        normalize = partial(_rms_norm, floor=shape.layer_norm_epsilon)
+
+        def normalize(states: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+            return states * rms_scale(states, shape.layer_norm_epsilon)
+
         gain = model.decoder.final_layer_norm.weight.clone()
         super().__init__(
             Decoder(
@@ -49,12 +53,6 @@ class T5Stepper(CachedStepper):
             finish=lambda states: normalize(states).mul_(gain),
             steps=backbone.steps,
         )
-
-
-def _rms_norm(states: Float[Tensor, "row width"], floor: float) -> Float[Tensor, "row width"]:
-    """Divide by the root of the mean square; on a processor faster than torch's own."""
-    length = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
-    return states * length.square_().div_(states.shape[-1]).add_(floor).rsqrt_()
 
 
 def _layer(parts: Any) -> Layer:
