@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from restd.data import History
 from restd.distill.functions import correction_weight
 from restd.errors import ConfigError, DataError
 from restd.evaluate import TestSet
@@ -19,6 +20,7 @@ from restd.study.disagreement import disagreement, measure_disagreement
 from restd.study.opened import Study
 from restd.study.overhead import overhead
 from restd.study.probes import probe_queries, probes
+from restd.study.slices import sliced, slices, told_apart
 from restd.study.sweeps import CORRECTION, _changed, sensitivity, sweep
 from restd.study.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, variation
 from restd.train import DistillSettings
@@ -94,7 +96,7 @@ def test_disagreement_of_pairs_by_hand(study):
     names = tuple("abcdefg")
     first = np.array([0, 3, 6, 9, 12, 15, 18, 19])
     many = np.append(np.tile(rows, 6), 5)
-    tests = TestSet("test", "", names, names, first, many, np.ones(19), np.ones(19) > 0)
+    tests = TestSet("test", "", names, names, first, many, np.ones(19), np.ones(19, np.int64))
     found = measure_disagreement(tests, teachers)
     held = teachers.corrected(torch.from_numpy(rows))[:, 0]
     wanted = np.mean([float(jensen_shannon(held[a], held[b])) for a, b in ((0, 1), (0, 2), (1, 2))])
@@ -114,6 +116,40 @@ def test_strata_are_thirds(study):
     means = [entry["divergence"] for entry in found.data["strata"] if entry["against"] == "base"]
     assert means == sorted(means)
     assert {entry["against"] for entry in found.data["regressions"]} == {"base", "rbd"}
+
+
+def test_slices_add_up_to_the_whole(study):
+    found = slices(study)
+    for name, members in told_apart(study.tests).items():
+        entries = found.data[name]
+        sizes = np.array([entry["queries"] for entry in entries])
+        assert sizes.tolist() == np.bincount(members.of).tolist()
+        for ranker in ("base", "restd"):
+            scores = [entry["scores"][ranker]["NDCG@10"] for entry in entries]
+            whole = study.mean_of_seeds(ranker, "NDCG@10").mean()
+            assert float(np.average(scores, weights=sizes)) == pytest.approx(float(whole))
+        for entry in entries:
+            gain = entry["scores"]["restd"]["NDCG@10"] - entry["scores"]["base"]["NDCG@10"]
+            assert entry["gain"]["mean"] == pytest.approx(gain)
+            assert entry["gain"]["low"] <= entry["gain"]["mean"] <= entry["gain"]["high"]
+
+
+def test_slices_of_histories_by_hand():
+    """Items that training never saw are a slice of their own, and a history is as long as its items are many."""
+    histories = tuple(History(tuple("abcdefgh"[:length])) for length in (1, 2, 2, 5, 8))
+    names = tuple("vwxyz")
+    trained = np.array([0, 7, 1, 0, 30])
+    tests = TestSet("test", "", names, histories, np.arange(6), np.arange(5), np.ones(5), trained, task="recommend")
+    found = told_apart(tests)
+    assert found["answers"].names == ("0", "1", "7", "30")
+    assert found["answers"].of.tolist() == [0, 2, 1, 0, 3]
+    assert found["length"].names == ("1", "2", "5–8")  # the middle two are alike, and stay together
+    assert found["length"].of.tolist() == [0, 1, 1, 2, 2]
+
+
+def test_numbers_that_are_all_alike_make_one_slice():
+    assert sliced(np.full(9, 3.0)).names == ("3",)
+    assert sliced(np.zeros(4)).names == ("0",)
 
 
 def test_probe_lots_are_disjoint(study):

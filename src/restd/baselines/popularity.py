@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from restd._arrow import pc
 from restd.data import read_judgments
+from restd.data.judgments import times_trained
 from restd.errors import DataError
 from restd.index import SidIndex
 
@@ -27,13 +27,10 @@ class Popularity:
     @classmethod
     def of(cls, data: Path, index: SidIndex) -> "Popularity":
         """Count the training pairs of a data set."""
-        judgments = read_judgments(data)
-        train = judgments.filter(pc.and_(pc.equal(judgments["split"], "train"), pc.greater(judgments["grade"], 0.0)))
-        known = train.filter(pc.is_in(train["item"], value_set=index.table.ids))
-        if not len(known):
+        counts = times_trained(read_judgments(data), index.table.ids)
+        if not counts.any():
             raise DataError(f"{data} has no training pair of an item of the index, so nothing is popular.")
-        rows = index.table.rows(known["item"].to_pylist())
-        return cls(np.bincount(rows, minlength=len(index)).astype(np.float64))
+        return cls(counts.astype(np.float64))
 
     def rank(
         self, queries: Sequence[str], k: int

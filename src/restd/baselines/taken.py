@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 
 from restd.baselines.asked import ranked
 from restd.data import Histories, Query, Runs
-from restd.data.histories import trained_events
+from restd.data.histories import times_taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,9 +33,7 @@ class TakenPopularity:
     @classmethod
     def of(cls, histories: Histories, *, seen: bool = True) -> "TakenPopularity":
         """Count the training events of histories over an index: what users hold out is not counted."""
-        trained = histories.taken[trained_events(histories)]
-        counts = np.bincount(trained, minlength=len(histories.items)).astype(np.float64)
-        return cls(counts, histories.items, seen)
+        return cls(times_taken(histories).astype(np.float64), histories.items, seen)
 
     def rank(
         self, queries: Sequence[Query], k: int

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "probes": "what frozen decoder states know of current and later levels",
+    "slices": "scores by how often training names the answers, and by length",
     "disagreement": "gains by how much the positives' teachers differ",
     "variation": "how different teachers of one code and one entropy are",
     "conflicts": "how often stored codes contradict the residual's preference",
@@ -31,9 +32,9 @@ def analyze(
     name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}; or all that need no training: all.")],
     study: Annotated[Path, typer.Option(help="The folder restd compare wrote.")],
     ours: Annotated[
-        str, typer.Option(help="The objective that is looked at (disagreement, beam, cases, sweeps).")
+        str, typer.Option(help="The objective that is looked at (slices, disagreement, beam, cases, sweeps).")
     ] = "restd",
-    theirs: Annotated[str, typer.Option(help="What it is held against (beam, cases).")] = "base",
+    theirs: Annotated[str, typer.Option(help="What it is held against (slices, beam, cases).")] = "base",
     queries: Annotated[int, typer.Option(help="Queries to follow through the beam.")] = 200,
     count: Annotated[int, typer.Option(help="Cases to show.")] = 4,
     seeds: Annotated[str, typer.Option(help="Seeds of a sweep, separated by commas (the study's).")] = "",
@@ -77,6 +78,7 @@ def _makers(
     from restd.study import beams, probes, sweeps, teachers
     from restd.study.disagreement import disagreement
     from restd.study.overhead import overhead
+    from restd.study.slices import slices
 
     distill = study.comparison.config.distill
     chosen = read_seeds(seeds) if seeds else None
@@ -87,6 +89,7 @@ def _makers(
 
     return {
         "probes": lambda: probes.probes(study),
+        "slices": lambda: slices(study, ours=ours, theirs=theirs),
         "disagreement": lambda: disagreement(study, ours=ours),
         "variation": lambda: teachers.variation(study.index, distill),
         "conflicts": lambda: teachers.conflicts(study.index, distill),

@@ -245,6 +245,16 @@ def trained_events(histories: Histories) -> Bool[np.ndarray, "event"]:
     return (histories.left > _BEHIND["valid"]) & _long(histories)
 
 
+def times_taken(histories: Histories) -> Int64[np.ndarray, "item"]:
+    """How many training events each item has: what users hold out is not counted.
+
+    >>> table = pa.table({"user": ["u"] * 4 + ["v"] * 3, "item": list("abcd") + list("acb"), "time": range(7)})
+    >>> dict(zip((held := Histories.of_table(table)).items.to_pylist(), times_taken(held).tolist()))
+    {'a': 2, 'b': 1, 'c': 0, 'd': 0}
+    """
+    return np.bincount(histories.taken[trained_events(histories)], minlength=len(histories.items)).astype(np.int64)
+
+
 def _long(histories: Histories) -> Bool[np.ndarray, "event"]:
     """Events of users who hold something out."""
     return (histories.taken_in_all >= FEWEST)[histories.user]

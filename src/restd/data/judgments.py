@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Int64
 
 from restd._arrow import pc
 from restd.data.dataset import find_table
@@ -49,6 +50,19 @@ def read_judgments(path: Path, *, columns: Mapping[str, str] | None = None) -> p
     }
     kept = other_columns(raw.column_names, found, tuple(canonical))
     return pa.table({**canonical, **{name: raw[column] for name, column in kept.items()}})
+
+
+def times_trained(judgments: pa.Table, ids: pa.StringArray) -> Int64[np.ndarray, "item"]:
+    """How many positive training pairs name each item.
+
+    >>> splits = ["train", "train", "test", "train"]
+    >>> rows = {"item": ["a", "b", "b", "c"], "grade": [1.0, 2.0, 1.0, 0.0], "split": splits}
+    >>> times_trained(pa.table(rows), pa.array(["a", "b", "c"])).tolist()
+    [1, 1, 0]
+    """
+    train = judgments.filter(pc.and_(pc.equal(judgments["split"], "train"), pc.greater(judgments["grade"], 0.0)))
+    rows = pc.drop_null(pc.index_in(train["item"], value_set=ids)).to_numpy()
+    return np.bincount(rows, minlength=len(ids)).astype(np.int64)
 
 
 def split_of_queries(queries: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 
 from restd._arrow import pc
 from restd.artifacts import hash_file
 from restd.data import EVIDENCE, Histories, Query, Task, leave_one_out, read_judgments, task_in
 from restd.data.dataset import find_table
-from restd.data.histories import FEWEST, trained_events
+from restd.data.histories import FEWEST, times_taken
+from restd.data.judgments import times_trained
 from restd.errors import ConfigError, DataError
 
 _SPACE = re.compile(r"\s")
@@ -33,7 +34,7 @@ class TestSet:
         first: where each query's positives begin.
         rows: the positives, one query after another, each item once.
         grades: theirs, all above zero.
-        trained: which of them a training query names too.
+        trained: how many training pairs name each of them.
         without_positives: queries of the split that were left out because nothing answers them; users with too few
             events to hold one out.
         unknown: positives that were left out because the index does not have them.
@@ -50,7 +51,7 @@ class TestSet:
     first: Int64[np.ndarray, "query_plus_one"]
     rows: Int64[np.ndarray, "positive"]
     grades: Float[np.ndarray, "positive"]
-    trained: Bool[np.ndarray, "positive"]
+    trained: Int64[np.ndarray, "positive"]
     without_positives: int = 0
     unknown: int = 0
     without_history: int = 0
@@ -65,7 +66,7 @@ class TestSet:
 
     def groups(self) -> Int64[np.ndarray, "query"]:
         """Number of each query's group in `GROUPS`."""
-        known = np.add.reduceat(self.trained.astype(np.int64), self.first[:-1])
+        known = np.add.reduceat((self.trained > 0).astype(np.int64), self.first[:-1])
         return np.where(known == np.diff(self.first), 0, np.where(known > 0, 1, 2))
 
     def sentences(self) -> list[str]:
@@ -119,7 +120,6 @@ def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
     unknown = int(pc.sum(pc.invert(pc.is_in(whole.items.take(pa.array(held_out.targets)), value_set=ids))).as_py() or 0)
     if not len(asked):
         raise DataError(f"No user of {data} has an item to ask for in the split {split!r} that the index knows.")
-    counts = np.bincount(histories.taken[trained_events(histories)], minlength=len(ids))
     users = [_SPACE.sub("_", user) for user in histories.users.take(pa.array(asked.user)).to_pylist()]
     # several queries a user in training; names must do for TREC files, too
     names = users if split != "train" else [f"{user}:{end}" for user, end in zip(users, asked.end, strict=True)]
@@ -133,7 +133,7 @@ def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
         first=np.arange(len(asked) + 1),
         rows=asked.targets,
         grades=np.ones(len(asked)),
-        trained=counts[asked.targets] > 0,
+        trained=times_taken(histories)[asked.targets],
         without_positives=int((whole.lengths < FEWEST).sum()),
         unknown=unknown,
         without_history=len(held_out) - unknown - len(asked),
@@ -162,16 +162,10 @@ def _collected(
         first=np.searchsorted(query, np.arange(len(names) + 1)),
         rows=rows,
         grades=grades,
-        trained=trained_items(judgments, ids)[rows],
+        trained=times_trained(judgments, ids)[rows],
         without_positives=pc.count_distinct(own["query_id"]).as_py() - len(names),
         unknown=pc.sum(pc.greater(own["grade"], 0.0)).as_py() - len(known),
     )
-
-
-def trained_items(judgments: pa.Table, ids: pa.StringArray) -> Bool[np.ndarray, "item"]:
-    """Which items a positive training pair names."""
-    train = judgments.filter(pc.and_(pc.equal(judgments["split"], "train"), pc.greater(judgments["grade"], 0.0)))
-    return pc.is_in(ids, value_set=pc.unique(train["item"])).to_numpy(zero_copy_only=False)
 
 
 def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:

@@ -46,6 +46,11 @@ class Study:
             return {}
         return {START: Evaluation.load(folder)} if folder.is_dir() else {}
 
+    @cached_property
+    def baselines(self) -> dict[str, Evaluation]:
+        """The rankers beside the models."""
+        return {name: Evaluation.load(self._folder(name)) for name in self.comparison.baselines}
+
     def _folder(self, name: str) -> Path:
         return self.comparison.out / EVALUATIONS / f"{name}-{self.comparison.split}"
 
