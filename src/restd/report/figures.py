@@ -17,6 +17,8 @@ _DPI = 130
 # without these, the same data would give other bytes at every run
 _SVG: Any = {"svg.hashsalt": "restd", "svg.fonttype": "path"}
 _LABELS = 12
+_INSIDE = 3
+"""Names that a legend inside the axes has room for."""
 
 
 def draw(figure: Figure) -> "Drawn":
@@ -59,7 +61,9 @@ def _bars(figure: Figure) -> "Drawn":
     step = max(1, len(labels) // _LABELS) if data.get("sparse") else 1
     axis.set_xticks(np.arange(len(labels))[::step], labels[::step])
     _named(axis, data)
-    if len(series) > 1:
+    if len(series) > _INSIDE:  # there is no corner that so many bars leave free
+        legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=_INSIDE)
+    elif len(series) > 1:
         legend(axis)
     return drawn
 

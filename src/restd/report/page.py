@@ -18,6 +18,7 @@ _WORDY = ("cases",)
 """Tables of words, which stand at the left."""
 _ORDER = (
     "comparison",
+    "slices",
     "probes",
     "disagreement",
     "beam",

@@ -132,7 +132,7 @@ def _figure(name: str, entries: list[dict[str, Any]], shown: str, task: Task) ->
     labels = [entry["slice"] for entry in entries]
     words = _WORDS[task][name]
     data = {"labels": labels, "series": series, "ylabel": f"{shown} (%)", "xlabel": _lower(words), "sparse": True}
-    return Figure(name, f"{shown} by {_lower(words)}", "bars", data)
+    return Figure(f"slices-{name}", f"{shown} by {_lower(words)}", "bars", data)
 
 
 def _lower(text: str) -> str:
