@@ -75,3 +75,19 @@ def test_defaults_are_the_papers_continuation():
     assert (config.weight_decay, config.clip, config.warm_up, config.keep) == (0.01, 1.0, 120, "last")
     base = TrainConfig(**default_training("t5", continued=False))
     assert (base.epochs, base.lr, base.patience, base.warm_up_updates(1_000)) == (300, 5e-4, 10, 50)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 3), st.integers(0, 9))
+def test_pairs_that_are_read_as_one_stay_together(sizes, micro, processes, seed):
+    together = np.repeat(np.arange(len(sizes)), sizes)
+    lengths = np.concatenate([np.arange(1, size + 1) for size in sizes])
+    plan = BatchPlan(lengths, micro * processes, micro, processes, seed, together)
+    updates = plan.epoch(1)
+    counts = np.bincount(updates.ravel(), minlength=len(lengths))
+    assert counts.min() >= 1
+    assert counts.max() - counts.min() <= 1
+    # a group is parted only where a micro-batch, or an epoch's second shuffle, begins
+    runs = 1 + int((np.diff(together[updates.reshape(-1, micro * processes)], axis=1) != 0).sum())
+    assert runs <= 2 * len(sizes) + updates.shape[0] + 1
+    shares = [np.concatenate(list(plan.update(updates[0], rank=rank))) for rank in range(processes)]
+    assert sorted(np.concatenate(shares)) == sorted(updates[0].ravel())

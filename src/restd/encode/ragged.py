@@ -10,15 +10,30 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Beginnings:
+    """Rows that are the beginnings of texts: which text each is of, and how much of it."""
+
+    text: Int64[Tensor, "row"]
+    length: Int64[Tensor, "row"]
+
+    def to(self, device: torch.device | str) -> "Beginnings":
+        """Move to a device."""
+        return Beginnings(self.text.to(device), self.length.to(device))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
     """A padded batch of what an encoder reads: token ids, or states that take the encoder's place."""
 
-    values: Int64[Tensor, "row position"] | Float[Tensor, "row position dim"]
-    mask: Bool[Tensor, "row position"]
+    values: Int64[Tensor, "text position"] | Float[Tensor, "text position dim"]
+    mask: Bool[Tensor, "text position"]
+    rows: Beginnings | None = None
+    """What was asked for, where that is beginnings of the texts; None where it is the texts themselves."""
 
     def to(self, device: torch.device | str) -> "Inputs":
         """Move to a device."""
-        return Inputs(self.values.to(device), self.mask.to(device))
+        rows = None if self.rows is None else self.rows.to(device)
+        return Inputs(self.values.to(device), self.mask.to(device), rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +54,8 @@ class Ragged:
     lengths: Int64[np.ndarray, "text"]
     cut: int = 0
     """Texts that were longer than the limit and lost their end."""
+    shared: bool = False
+    """Whether texts that begin at the same place can be read as one: the reader never looks at what follows."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -75,7 +92,32 @@ class Ragged:
             np.concatenate([part.first for part in held]),
             np.concatenate([part.lengths for part in held]),
             sum(part.cut for part in held),
+            all(part.shared for part in held),
         )
+
+    @property
+    def together(self) -> Int64[np.ndarray, "text"] | None:
+        """The same number for texts that can be read as one, counted from 0; None where none can."""
+        if not self.shared:
+            return None
+        return np.unique(np.stack([self.shard, self.first]), axis=1, return_inverse=True)[1].reshape(-1)
+
+    def merged(self, rows: Int64[np.ndarray, "row"]) -> Inputs:
+        """The same as `batch`, but of texts that can be read as one only the longest is there.
+
+        >>> held = Ragged((torch.tensor([5, 6, 7]),), np.zeros(2, int), np.zeros(2, int), np.array([1, 3]), shared=True)
+        >>> batch = held.merged(np.array([1, 0]))
+        >>> batch.values.tolist(), batch.rows.text.tolist(), batch.rows.length.tolist()
+        ([[5, 6, 7]], [0, 0], [3, 1])
+        """
+        if not self.shared:
+            return self.batch(rows)
+        lengths = self.lengths[rows]
+        text = np.unique(np.stack([self.shard[rows], self.first[rows]]), axis=1, return_inverse=True)[1].reshape(-1)
+        order = np.lexsort((lengths, text))
+        longest = order[np.flatnonzero(np.diff(text[order], append=-1))]
+        held = self.batch(rows[longest])
+        return Inputs(held.values, held.mask, Beginnings(torch.from_numpy(text), torch.from_numpy(lengths)))
 
     def batch(self, rows: Int64[np.ndarray, "row"]) -> Inputs:
         """Pad these texts to the longest among them."""

@@ -18,12 +18,14 @@ Normalizer = Literal["full_vocab", "level_codes"]
 class Memory:
     """What the encoder made of the inputs; the decoder attends to it. A single position is allowed."""
 
-    states: Float[Tensor, "row position width"]
+    states: Float[Tensor, "text position width"]
     mask: Bool[Tensor, "row position"]
+    text: Int64[Tensor, "row"] | None = None
+    """Whose states each row sees, where several rows see parts of the same; None where each has its own."""
 
     def take(self, rows: Int64[Tensor, "taken"]) -> "Memory":
-        """Choose, repeat or reorder rows."""
-        return Memory(self.states[rows], self.mask[rows])
+        """Choose, repeat or reorder rows, each with states of its own."""
+        return Memory(self.states[rows if self.text is None else self.text[rows]], self.mask[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

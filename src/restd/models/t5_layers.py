@@ -6,30 +6,42 @@ takes the few positions of the decoder into the memory's space instead of the wh
 (q Wᵏ) m = q (Wᵏ m). `restd bench recommend` measures what that is worth.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn import functional
 
+from restd.models.decoding import Memory
 from restd.models.dropout import Dropout
+
+_SEATS = 8
+"""Rows that ask the same states together, at most: more would leave seats empty where texts have few rows."""
 
 
 def encoder_states(
-    model: Any, tokens: Int64[Tensor, "row position"], mask: Bool[Tensor, "row position"], *, rate: float
+    model: Any,
+    tokens: Int64[Tensor, "row position"],
+    mask: Bool[Tensor, "row position"],
+    *,
+    rate: float,
+    causal: bool = False,
 ) -> Float[Tensor, "row position width"]:
     """What the encoder makes of tokens, after its final norm.
 
     Args:
         model: a `T5ForConditionalGeneration` whose feed-forward layers are not gated.
         tokens: to read.
-        mask: false where there is only padding.
+        mask: false where there is only padding, which stands behind the tokens.
         rate: of dropout; 0 for none.
+        causal: whether a position sees only itself and those before it, and so never padding.
     """
     rows, positions = tokens.shape
     drop = Dropout(rate)
-    bias = _position_bias(model.encoder, positions).expand(rows, -1, -1, -1)
-    if not bool(mask.all()):
+    bias = _position_bias(model.encoder, positions)
+    bias = (_without_later(bias) if causal else bias).expand(rows, -1, -1, -1)
+    if not causal and not bool(mask.all()):
         bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(bias.dtype).min)
     states = drop(model.shared(tokens).flatten(0, 1))
     return _through(model.encoder, states, bias.flatten(0, 1), drop).view(rows, positions, -1)
@@ -38,8 +50,7 @@ def encoder_states(
 def decoder_states(
     model: Any,
     inputs: Float[Tensor, "row given width"],
-    memory: Float[Tensor, "row position width"],
-    mask: Bool[Tensor, "row position"],
+    memory: Memory,
     *,
     rate: float,
 ) -> Float[Tensor, "row given width"]:
@@ -49,17 +60,43 @@ def decoder_states(
         model: as for the encoder.
         inputs: embeddings of what was said so far.
         memory: what the encoder made of the rows.
-        mask: of the memory; false where there is only padding.
         rate: of dropout; 0 for none.
     """
     rows, given, _ = inputs.shape
     drop = Dropout(rate)
-    bias = _position_bias(model.decoder, given)
-    later = torch.ones(given, given, dtype=torch.bool, device=bias.device).triu(1)
-    bias = bias.masked_fill(later, torch.finfo(bias.dtype).min).expand(rows, -1, -1, -1).flatten(0, 1)
-    unseen = None if bool(mask.all()) else ~mask[:, None, :]
+    bias = _without_later(_position_bias(model.decoder, given)).expand(rows, -1, -1, -1).flatten(0, 1)
     states = drop(inputs.flatten(0, 1))
-    return _through(model.decoder, states, bias, drop, memory, unseen).view(rows, given, -1)
+    return _through(model.decoder, states, bias, drop, _seated(memory)).view(rows, given, -1)
+
+
+class _Tables(NamedTuple):
+    """Rows seated at the states they see: those of one table ask them together, in one matrix product."""
+
+    states: Float[Tensor, "table position width"]
+    unseen: Bool[Tensor, "table seat 1 position"] | None
+    seat: Int64[Tensor, "row"] | None
+    """Where each row sits, counted over all tables; None where each has a table of its own."""
+    seats: int
+    """Of a table."""
+
+
+def _seated(memory: Memory) -> _Tables:
+    """Give rows that see parts of the same states common tables."""
+    if memory.text is None:
+        unseen = None if bool(memory.mask.all()) else ~memory.mask[:, None, None, :]
+        return _Tables(memory.states, unseen, None, 1)
+    text, rows = memory.text, len(memory.text)
+    count = torch.bincount(text, minlength=len(memory.states))
+    seats = min(int(count.max()), _SEATS)
+    tables = -(-count // seats)
+    order = text.argsort(stable=True)
+    place = torch.empty_like(order)  # of a row among those of its text
+    place[order] = torch.arange(rows, device=text.device) - (count.cumsum(0) - count)[text[order]]
+    seat = ((tables.cumsum(0) - tables)[text] * seats) + place
+    unseen = memory.mask.new_ones(int(tables.sum()) * seats, memory.mask.shape[1])
+    unseen[seat] = ~memory.mask
+    owner = torch.arange(len(tables), device=text.device).repeat_interleave(tables)
+    return _Tables(memory.states.index_select(0, owner), unseen.view(-1, seats, 1, unseen.shape[1]), seat, seats)
 
 
 def _through(
@@ -67,8 +104,7 @@ def _through(
     states: Float[Tensor, "token width"],
     bias: Float[Tensor, "row_head position position"],
     drop: Dropout,
-    memory: Float[Tensor, "row place width"] | None = None,
-    unseen: Bool[Tensor, "row 1 place"] | None = None,
+    memory: _Tables | None = None,
 ) -> Float[Tensor, "token width"]:
     """All blocks and the final norm; those of a decoder attend to a memory, too."""
     for block in stack.block:
@@ -76,7 +112,7 @@ def _through(
         states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
         if memory is not None:
             asked = _norm(cross[0].layer_norm, states)
-            states = drop.add(states, _cross(cross[0].EncDecAttention, asked, memory, unseen, drop))
+            states = drop.add(states, _cross(cross[0].EncDecAttention, asked, memory, drop))
         states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
     return drop(_norm(stack.final_layer_norm, states))
 
@@ -89,31 +125,37 @@ def _own(
 ) -> Float[Tensor, "token width"]:
     """Attention of every position to its row's positions; T5 does not scale scores."""
     heads, positions = attention.n_heads, bias.shape[-1]
-
-    def parted(layer: Any) -> Float[Tensor, "row_head position part"]:
-        return layer(states).view(-1, positions, heads, attention.key_value_proj_dim).transpose(1, 2).flatten(0, 1)
-
-    scores = torch.baddbmm(bias, parted(attention.q), parted(attention.k).transpose(1, 2))
-    found = torch.bmm(drop(scores.softmax(dim=-1)), parted(attention.v))
+    weight = torch.cat([attention.q.weight, attention.k.weight, attention.v.weight])
+    joined = functional.linear(states, weight).view(-1, positions, 3, heads, attention.key_value_proj_dim)
+    asking, keys, values = joined.permute(2, 0, 3, 1, 4).reshape(3, -1, positions, joined.shape[-1])
+    scores = torch.baddbmm(bias, asking, keys.transpose(1, 2))
+    found = torch.bmm(drop(scores.softmax(dim=-1)), values)
     return attention.o(found.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2).flatten(0, 1))
 
 
 def _cross(
     attention: Any,
     states: Float[Tensor, "token width"],
-    memory: Float[Tensor, "row position width"],
-    unseen: Bool[Tensor, "row 1 position"] | None,
+    memory: _Tables,
     drop: Dropout,
 ) -> Float[Tensor, "token width"]:
     """Attention of every position to its row's memory, in the memory's own space."""
-    heads, rows = attention.n_heads, len(memory)
+    heads, tables = attention.n_heads, len(memory.states)
+    rows = tables if memory.seat is None else len(memory.seat)
     to_keys, to_values = (layer.weight.unflatten(0, (heads, -1)) for layer in (attention.k, attention.v))
     asked = attention.q(states).unflatten(-1, (heads, -1)).transpose(0, 1)
     asked = torch.bmm(asked, to_keys).unflatten(1, (rows, -1)).transpose(0, 1).flatten(1, 2)
-    scores = torch.bmm(asked, memory.transpose(1, 2))
-    if unseen is not None:
-        scores = scores.masked_fill(unseen, torch.finfo(scores.dtype).min)
-    found = torch.bmm(drop(scores.softmax(dim=-1)), memory)
+    each = asked.shape[1]  # questions of a row
+    if memory.seat is not None:
+        empty = asked.new_zeros(tables * memory.seats, each, asked.shape[2])
+        asked = empty.index_copy(0, memory.seat, asked).view(tables, memory.seats * each, -1)
+    scores = torch.bmm(asked, memory.states.transpose(1, 2))
+    if memory.unseen is not None:
+        by_seat = scores.view(tables, memory.seats, each, -1)
+        scores = by_seat.masked_fill(memory.unseen, torch.finfo(scores.dtype).min).view_as(scores)
+    found = torch.bmm(drop(scores.softmax(dim=-1)), memory.states)
+    if memory.seat is not None:
+        found = found.view(-1, each, found.shape[2]).index_select(0, memory.seat)
     found = found.unflatten(1, (heads, -1)).transpose(0, 1).flatten(1, 2)
     return attention.o(torch.bmm(found, to_values.transpose(1, 2)).transpose(0, 1).flatten(1))
 
@@ -125,6 +167,12 @@ def _feed(feed: Any, states: Float[Tensor, "token width"], drop: Dropout) -> Flo
 def _position_bias(stack: Any, positions: int) -> Float[Tensor, "1 head position position"]:
     """What the distance of two positions adds to their score; all blocks use the first one's."""
     return stack.block[0].layer[0].SelfAttention.compute_bias(positions, positions)
+
+
+def _without_later(bias: Float[Tensor, "1 head position position"]) -> Float[Tensor, "1 head position position"]:
+    """Let no position see those behind it."""
+    later = torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).triu(1)
+    return bias.masked_fill(later, torch.finfo(bias.dtype).min)
 
 
 def _norm(norm: Any, states: Float[Tensor, "token width"]) -> Float[Tensor, "token width"]:

@@ -35,6 +35,8 @@ class TigerConfig:
         dropout: share of activations dropped in training.
         history: items it reads, the latest ones.
         users: tokens that users are hashed to, the first thing it reads; 0 for none.
+        causal: let the encoder see only what came before, so that all prefixes of a user are read in one pass while
+            training, several times faster. Of a history longer than `history`, at least half as many items are read.
     """
 
     width: int = 128
@@ -45,6 +47,7 @@ class TigerConfig:
     dropout: float = 0.1
     history: int = 50
     users: int = 0
+    causal: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "head_width", "feed", "history"):
@@ -130,21 +133,44 @@ class TigerBackbone(CodeT5):
     def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:
         """Tokens of each history's latest items; cheap, so that `cache` is not used.
 
-        Without tokens for users, overlapping histories share their tokens in memory.
+        Overlapping histories share their tokens in memory: those of a user that begin with the same item.
         """
-        levels = len(self.sizes)
-        begin = np.maximum(texts.begin, texts.end - self.config.history)
+        levels, shared = len(self.sizes), self.config.causal
+        begin = self._begin(texts)
         cut = int((begin > texts.begin).sum())
         known = self.tokens.cpu()[torch.arange(levels), torch.from_numpy(texts.sids.astype(np.int64))].flatten()
-        lengths = (texts.end - begin) * levels
-        if not (self.config.users and texts.users):
-            return Ragged((known,), np.zeros_like(lengths), begin * levels, lengths, cut)
-        tokens = known.numpy()
-        places = zip(texts.users, (begin * levels).tolist(), lengths.tolist(), strict=True)
-        return Ragged.of(
-            (np.concatenate([self._user(user), tokens[first : first + length]]) for user, first, length in places),
-            cut=cut,
-        )
+        first, lengths = begin * levels, (texts.end - begin) * levels
+        if self.config.users and texts.users:
+            known, first, extra = self._with_users(known.numpy(), first, lengths, texts.users)
+            lengths = lengths + extra
+        return Ragged((known,), np.zeros_like(lengths), first, lengths, cut, shared)
+
+    def _begin(self, texts: SidHistories) -> Int64[np.ndarray, "history"]:
+        """Where reading begins; a causal encoder's windows move by halves, so that prefixes begin at the same place."""
+        if not self.config.causal:
+            return np.maximum(texts.begin, texts.end - self.config.history)
+        step = max(self.config.history // 2, 1)
+        over = np.maximum(texts.end - texts.begin - self.config.history, 0)
+        return texts.begin + -(-over // step) * step
+
+    def _with_users(
+        self,
+        tokens: Int64[np.ndarray, "_"],
+        first: Int64[np.ndarray, "history"],
+        lengths: Int64[np.ndarray, "history"],
+        users: Sequence[str],
+    ) -> tuple[Int64[Tensor, "_"], Int64[np.ndarray, "history"], Int64[np.ndarray, "history"]]:
+        """Put users before what they took; returns all tokens, where each history begins, and how much it grew."""
+        windows: dict[tuple[int, str], int] = {}
+        keys = list(zip(first.tolist(), users, strict=True))
+        for key, length in zip(keys, lengths.tolist(), strict=True):
+            windows[key] = max(windows.get(key, 0), length)
+        heads = {key: self._user(key[1]) for key in windows}
+        parts = [np.concatenate([heads[key], tokens[key[0] : key[0] + longest]]) for key, longest in windows.items()]
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        begins = dict(zip(windows, [0, *ends[:-1]], strict=True))
+        placed = np.array([begins[key] for key in keys], np.int64)
+        return torch.from_numpy(np.concatenate(parts)), placed, np.array([len(heads[key]) for key in keys], np.int64)
 
     def _user(self, user: str) -> Int64[np.ndarray, "_"]:
         """The token of a user's hash; nobody has none."""
@@ -154,8 +180,12 @@ class TigerBackbone(CodeT5):
         return np.array([END + 1 + sum(self.sizes) + bucket], np.int64)
 
     def encode(self, inputs: Inputs) -> Memory:
-        """Run the encoder."""
-        return Memory(encoder_states(self.model, inputs.values, inputs.mask, rate=self._dropout), inputs.mask)
+        """Run the encoder; rows that are beginnings of what it read see so much of it."""
+        states = encoder_states(self.model, inputs.values, inputs.mask, rate=self._dropout, causal=self.config.causal)
+        if inputs.rows is None:
+            return Memory(states, inputs.mask)
+        place = torch.arange(states.shape[1], device=states.device)
+        return Memory(states, place < inputs.rows.length[:, None], inputs.rows.text)
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code; behind the last one there is nothing to predict, so that it is not read."""
@@ -163,7 +193,7 @@ class TigerBackbone(CodeT5):
         level = torch.arange(said.shape[1], device=sids.device)
         begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
         inputs = self.model.shared(torch.cat([begin, self.tokens[level, said]], dim=1))
-        return Output(decoder_states(self.model, inputs, memory.states, memory.mask, rate=self._dropout))
+        return Output(decoder_states(self.model, inputs, memory, rate=self._dropout))
 
     @property
     def _dropout(self) -> float:

@@ -16,7 +16,8 @@ class BatchPlan:
     """The order of training pairs.
 
     Every update is full: an epoch's last one is filled from a second shuffle. Pairs of similar length share a
-    micro-batch, so that little padding is computed.
+    micro-batch, so that little padding is computed. Pairs whose texts are read as one stay together, as far as
+    micro-batches have room, and are as long as the longest of them.
 
     Args:
         lengths: of each pair's text.
@@ -24,6 +25,7 @@ class BatchPlan:
         micro: pairs one process takes at a time.
         processes: how many work together.
         seed: decides the order.
+        together: the same number for pairs whose texts are read as one, counted from 0; None where none are.
     """
 
     lengths: Int64[np.ndarray, "pair"]
@@ -31,6 +33,7 @@ class BatchPlan:
     micro: int
     processes: int
     seed: int
+    together: Int64[np.ndarray, "pair"] | None = None
 
     def __post_init__(self) -> None:
         if self.batch % (self.micro * self.processes):
@@ -53,16 +56,34 @@ class BatchPlan:
         """Pairs of each update of an epoch, in the parts that are computed together by all processes."""
         rng = np.random.default_rng((self.seed, number))
         wanted = self.updates_per_epoch * self.batch
-        order = np.concatenate([rng.permutation(len(self.lengths)) for _ in range(-(-wanted // len(self.lengths)))])
+        order = np.concatenate([self._shuffled(rng) for _ in range(-(-wanted // len(self.lengths)))])
         part = self.micro * self.processes
         parts = []
         for pool in np.array_split(order[:wanted], range(_POOL * self.batch, wanted, _POOL * self.batch)):
-            sorted_pool = pool[np.argsort(self.lengths[pool], kind="stable")]
-            parts.append(sorted_pool.reshape(-1, part))
+            parts.append(pool[np.argsort(self._lengths_in(pool), kind="stable")].reshape(-1, part))
         shuffled = rng.permutation(np.concatenate(parts))
         return shuffled.reshape(self.updates_per_epoch, self.accumulated, part)
 
+    def _shuffled(self, rng: np.random.Generator) -> Int64[np.ndarray, "pair"]:
+        if self.together is None:
+            return rng.permutation(len(self.lengths))
+        place = rng.permutation(int(self.together.max()) + 1)
+        return np.argsort(place[self.together], kind="stable")
+
+    def _lengths_in(self, pool: Int64[np.ndarray, "_"]) -> Int64[np.ndarray, "_"]:
+        """How long what is read for each pair of a pool is."""
+        lengths = self.lengths[pool]
+        if self.together is None:
+            return lengths
+        groups, group = np.unique(self.together[pool], return_inverse=True)
+        longest = np.zeros(len(groups), lengths.dtype)
+        np.maximum.at(longest, group, lengths)
+        return longest[group]
+
     def update(self, rows: Int64[np.ndarray, "part pair"], *, rank: int) -> Iterator[Int64[np.ndarray, "micro"]]:
-        """Micro-batches of one process; neighbours in length go to different processes, so that all wait alike."""
+        """Micro-batches of one process.
+
+        Neighbours in length go to different processes, so that all wait alike; those read as one stay together.
+        """
         for part in rows:
-            yield part[rank :: self.processes]
+            yield part[rank :: self.processes] if self.together is None else np.split(part, self.processes)[rank]

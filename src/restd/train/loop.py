@@ -46,11 +46,17 @@ class TrainingSet:
         """Length of each pair's text."""
         return self.texts.lengths[self.pairs.text]
 
+    @property
+    def together(self) -> Int64[np.ndarray, "pair"] | None:
+        """The same number for pairs whose texts are read as one; None where none are."""
+        held = self.texts.together
+        return None if held is None else held[self.pairs.text]
+
     def batch(self, rows: Int64[np.ndarray, "row"]) -> Batch:
         """Pairs as tensors."""
         items = torch.from_numpy(self.pairs.item[rows])
         queries = self.pairs.text[rows]
-        return Batch(self.texts.batch(queries), self.sids[items], items, torch.from_numpy(queries))
+        return Batch(self.texts.merged(queries), self.sids[items], items, torch.from_numpy(queries))
 
 
 @dataclass(eq=False)
@@ -73,7 +79,12 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.plan = BatchPlan(
-            self.train.lengths, self.config.batch, self.config.micro, self.accelerator.num_processes, self.config.seed
+            self.train.lengths,
+            self.config.batch,
+            self.config.micro,
+            self.accelerator.num_processes,
+            self.config.seed,
+            self.train.together,
         )
         epochs = self.config.epochs
         self.total = self.config.updates or epochs * self.plan.updates_per_epoch

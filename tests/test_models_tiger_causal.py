@@ -1,0 +1,96 @@
+"""TIGER that sees only what came before: prefixes read in one pass are read as if each were alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restd.models import SidHistories, TigerBackbone, TigerConfig
+from tests.models import SIZES
+
+TINY = {"width": 32, "layers": 2, "heads": 2, "head_width": 16, "feed": 64, "history": 4, "causal": True}
+
+
+def tiny(**changed):
+    return TigerBackbone.made(SIZES, TigerConfig(**{**TINY, **changed}), seed=0).eval()
+
+
+def prefixes(counts, seed=0):
+    """Every prefix of users with so many events, as leave-one-out makes them; and whose each is."""
+    rng = np.random.default_rng(seed)
+    sids = np.stack([rng.integers(0, size, sum(counts)) for size in SIZES], axis=1)
+    first = np.cumsum([0, *counts[:-1]])
+    begin = np.concatenate([np.full(count, start) for start, count in zip(first, counts, strict=True)])
+    end = np.concatenate([start + np.arange(1, count + 1) for start, count in zip(first, counts, strict=True)])
+    users = [f"user {number}" for number, count in enumerate(counts) for _ in range(count)]
+    return SidHistories(sids, begin, end, users)
+
+
+def wanted(rows):
+    return torch.from_numpy(prefixes([rows], seed=9).sids)
+
+
+@given(st.lists(st.integers(1, 23), min_size=1, max_size=5), st.integers(0, 3), st.integers(0, 9))
+def test_reading_together_is_reading_each_alone(counts, users, seed):
+    model = tiny(users=users).double()
+    held = model.prepare(prefixes(counts))
+    rows = np.random.default_rng(seed).permutation(len(held))
+    sids = wanted(len(rows))
+
+    def loss(inputs):
+        model.zero_grad()
+        found = model.sid_loss(model.states(model.encode(inputs), sids), sids)
+        found.backward()
+        return found.detach(), [value.grad.clone() for value in model.parameters() if value.grad is not None]
+
+    together, apart = held.merged(rows), held.batch(rows)
+    assert len(together.values) == len(np.unique(held.together[rows])) <= len(apart.values)
+    (one, one_gradients), (other, other_gradients) = loss(together), loss(apart)
+    torch.testing.assert_close(one, other)
+    for first, second in zip(one_gradients, other_gradients, strict=True):
+        torch.testing.assert_close(first, second)
+
+
+def test_what_follows_changes_nothing():
+    model, held = tiny(), prefixes([4])
+    with torch.no_grad():
+        states = model.encode(model.prepare(held).batch(np.array([3, 0]))).states
+    torch.testing.assert_close(states[0, :3], states[1, :3])
+
+
+def test_it_is_not_the_encoder_that_sees_everything():
+    held = prefixes([4])
+    causal, whole = tiny(), tiny(causal=False)
+    with torch.no_grad():
+        one, other = (model.encode(model.prepare(held).batch(np.array([3]))).states for model in (causal, whole))
+    assert not torch.allclose(one[:, 0], other[:, 0])
+
+
+@pytest.mark.parametrize("history", [1, 2, 4, 5])
+def test_windows_move_by_halves_and_hold_the_latest_items(history):
+    model, held = tiny(history=history), prefixes([30])
+    found = model.prepare(held)
+    items = found.lengths // len(SIZES)
+    assert ((found.first + found.lengths) // len(SIZES) == held.end).all()  # the latest is always read
+    long = held.end > history
+    assert (items[~long] == held.end[~long]).all()
+    assert items.max() == history
+    assert items[long].min() == history - max(history // 2, 1) + 1
+    assert found.cut == long.sum()
+    assert len(np.unique(found.first)) <= 1 + -(-(30 - history) // max(history // 2, 1))
+
+
+def test_only_a_causal_encoder_reads_prefixes_together():
+    held = tiny(causal=False).prepare(prefixes([5, 3]))
+    assert held.together is None
+    assert held.merged(np.arange(8)).rows is None
+
+
+def test_memories_that_rows_share_can_be_taken_apart():
+    model = tiny()
+    memory = model.encode(model.prepare(prefixes([3, 2])).merged(np.arange(5)))
+    apart = memory.take(torch.tensor([4, 1]))
+    assert apart.text is None
+    assert torch.equal(apart.states, memory.states[[1, 0]])
+    assert apart.mask.sum(1).tolist() == [2 * len(SIZES), 2 * len(SIZES)]
