@@ -1,5 +1,7 @@
 """Benchmarks run, at sizes that take a moment, and report what their names promise."""
 
+from dataclasses import replace
+
 import pytest
 
 from restd.bench import BENCHMARKS
@@ -77,7 +79,7 @@ def test_recommend_ranks_what_generate_ranks(monkeypatch):
     from restd.models import TigerConfig
 
     tiny = TigerConfig(width=32, layers=1, heads=2, head_width=16, feed=64)
-    monkeypatch.setattr(recommend, "TigerConfig", lambda: tiny)
+    monkeypatch.setattr(recommend, "TigerConfig", lambda **changed: replace(tiny, **changed))
     monkeypatch.setattr(recommend, "_ITEMS", 500)
     monkeypatch.setattr(recommend, "_BATCH", 32)
     monkeypatch.setattr(recommend, "_MICRO", 16)
@@ -87,6 +89,7 @@ def test_recommend_ranks_what_generate_ranks(monkeypatch):
     assert found["max_score_difference"] < 1e-4
     assert found["throughput_ratio"] > 0
     assert found["layers_ratio"] > 0
+    assert found["causal_ratio"] > 0
     assert found["eval_ratio"] > 0
 
 

@@ -38,9 +38,10 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
 
     Both sides learn from the same prefixes of the generated shoppers, 512 an update. The plain side shuffles them and
     pads to the longest of each 128, as one writes it; ours reads neighbours in length together, once with its own
-    layers and once with those of `transformers`. Then both rank the
-    whole catalogue for test users with a beam of 20, reading the histories included: ours in order of length,
-    `generate` with `prefix_allowed_tokens_fn`, in the order they come.
+    layers, once with those of `transformers`, and once with an encoder that sees only what came before and so reads all
+    prefixes of a user in one pass (`causal_ratio`, over our own that sees everything). Then both rank the whole
+    catalogue for test users with a beam of 20, reading the histories included: ours in order of length, `generate`
+    with `prefix_allowed_tokens_fn`, in the order they come.
     """
     histories = some_shoppers(users)
     sids = some_sids()
@@ -50,6 +51,7 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
     return {
         "throughput_ratio": training["restd"] / training["transformers"],
         "layers_ratio": training["restd"] / training["restd_with_their_layers"],
+        "causal_ratio": training["restd_causal"] / training["restd"],
         "eval_ratio": ranking.pop("eval_ratio"),
         **ranking,
         "wanted": _WANTED,
@@ -96,6 +98,7 @@ def _training(held: Prefixes, sids: np.ndarray, folder: Path, updates: int) -> d
     sides = {
         "restd": tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO),
         "restd_with_their_layers": tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO, kind=_TheirLayers),
+        "restd_causal": tiger_updates(held, sids, folder, batch=_BATCH, micro=_MICRO, causal=True),
         "transformers": plain.steps(),
     }
     seconds = interleaved(sides, updates)
@@ -118,9 +121,10 @@ def tiger_updates(
     batch: int,
     micro: int,
     kind: type[TigerBackbone] = TigerBackbone,
+    causal: bool = False,
 ) -> Iterator[None]:
     """Updates of a TIGER of the paper's size."""
-    model = kind.made(_SIZES, TigerConfig(), seed=0)
+    model = kind.made(_SIZES, TigerConfig(causal=causal), seed=0)
     table = torch.from_numpy(sids)
     return updates_of(make_loop(model, _pairs(held), _read(model, held, sids), table, folder, {}, batch, micro))
 
