@@ -6,17 +6,19 @@ from pathlib import Path
 from restd.cli.train import leave_group
 from tests.training import run
 
-NO_DROPOUT = ("compact.dropout=0.0", "calir.dropout=0.0")
+NO_DROPOUT = ("compact.dropout=0.0", "calir.dropout=0.0", "tiger.dropout=0.0")
+CAUSAL = ("tiger.causal=true", "tiger.history=4")
 
 
 def main():
     folder = Path(sys.argv[1])
-    for backbone, objective in (("compact", "base"), ("compact", "restd"), ("calir", "restd")):
+    for backbone, objective in (("compact", "base"), ("compact", "restd"), ("calir", "restd"), ("tiger", "base")):
         run(
             folder / "index",
             folder / "data",
             folder / f"two-{backbone}-{objective}",
             *NO_DROPOUT,
+            *CAUSAL,
             "train.batch=8",
             "train.micro=2",
             "train.checkpoint=7",

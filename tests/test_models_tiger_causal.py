@@ -31,9 +31,12 @@ def wanted(rows):
     return torch.from_numpy(prefixes([rows], seed=9).sids)
 
 
-@given(st.lists(st.integers(1, 23), min_size=1, max_size=5), st.integers(0, 3), st.integers(0, 9))
-def test_reading_together_is_reading_each_alone(counts, users, seed):
-    model = tiny(users=users).double()
+windows = st.sampled_from([4, 12, 30])  # texts of few rows, and of more than ask together
+
+
+@given(st.lists(st.integers(1, 23), min_size=1, max_size=5), windows, st.integers(0, 3), st.integers(0, 9))
+def test_reading_together_is_reading_each_alone(counts, history, users, seed):
+    model = tiny(users=users, history=history).double()
     held = model.prepare(prefixes(counts))
     rows = np.random.default_rng(seed).permutation(len(held))
     sids = wanted(len(rows))
@@ -84,12 +87,16 @@ def test_windows_move_by_halves_and_hold_the_latest_items(history):
 def test_only_a_causal_encoder_reads_prefixes_together():
     held = tiny(causal=False).prepare(prefixes([5, 3]))
     assert held.together is None
-    assert held.merged(np.arange(8)).rows is None
+    assert held.merged(np.arange(8)).beginnings is None
 
 
 def test_memories_that_rows_share_can_be_taken_apart():
     model = tiny()
     memory = model.encode(model.prepare(prefixes([3, 2])).merged(np.arange(5)))
+    with torch.no_grad():
+        one = model.stepper().start(memory)
+        other = model.stepper().start(model.encode(model.prepare(prefixes([3, 2])).batch(np.arange(5))))
+    torch.testing.assert_close(one[0], other[0])
     apart = memory.take(torch.tensor([4, 1]))
     assert apart.text is None
     assert torch.equal(apart.states, memory.states[[1, 0]])

@@ -162,10 +162,10 @@ def test_three_levels_weigh_as_the_paper_says():
     assert found.numpy().round(4).tolist() == pytest.approx([0.6135, 0.2863, 0.1002])
 
 
-@pytest.mark.parametrize("objective", ["base", "restd"])
-def test_a_run_that_was_interrupted_ends_with_the_same_weights(place, tmp_path, monkeypatch, objective):
+@pytest.mark.parametrize(("objective", "causal"), [("base", "false"), ("restd", "false"), ("restd", "true")])
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(place, tmp_path, monkeypatch, objective, causal):
     options = {"objective": objective, "updates": 12}
-    settings = ("train.checkpoint=3",)
+    settings = ("train.checkpoint=3", f"tiger.causal={causal}")
     whole = train_retriever(tiger(place, tmp_path / "whole", *settings, **options)).folder
     update = Loop.update
 
@@ -181,6 +181,21 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(place, tmp_path, 
             train_retriever(cut)
     assert (tmp_path / "cut" / "checkpoint").is_dir()
     assert same_weights(train_retriever(cut).folder, whole)
+
+
+def test_a_causal_run_reads_a_users_prefixes_together_and_each_pair_once(place, tmp_path):
+    loop = make_loop(
+        tiger(place, tmp_path / "run", "tiger.causal=true", "train.batch=16", "train.micro=16"),
+        tell=lambda sentence: None,
+    )
+    texts = pairs = 0
+    for rows in loop.plan.epoch(0):
+        for micro in loop.plan.update(rows, rank=0):
+            batch = loop.train.batch(micro)
+            texts, pairs = texts + len(batch.inputs.values), pairs + len(batch.sids)
+    users = len(np.unique(loop.train.together))
+    assert pairs >= len(loop.train.pairs) > 3 * users
+    assert texts <= users + 2 * loop.plan.updates_per_epoch  # a user is read again only where a micro-batch ends
 
 
 def test_objectives_are_paired(place, tmp_path):

@@ -134,6 +134,11 @@ def test_slices_add_up_to_the_whole(study):
             assert entry["gain"]["low"] <= entry["gain"]["mean"] <= entry["gain"]["high"]
 
 
+def test_slices_of_large_numbers_are_told_apart():
+    found = sliced(np.array([0.0, 5, 1001, 1002, 1003, 1004, 1200, 1300, 2500, 3400]))
+    assert found.names == ("0", "5–1,001", "1,002–1,003", "1,004–1,200", "1,300–3,400")
+
+
 def test_slices_of_histories_by_hand():
     """Items that training never saw are a slice of their own, and a history is as long as its items are many."""
     histories = tuple(History(tuple("abcdefgh"[:length])) for length in (1, 2, 2, 5, 8))

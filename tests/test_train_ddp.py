@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from restd.train import read_log
-from tests.ddp_runs import NO_DROPOUT
-from tests.training import make_index, run, write_world
+from tests.ddp_runs import CAUSAL, NO_DROPOUT
+from tests.training import add_walks, make_index, run, write_world
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     make_index(write_world(folder / "data"), folder / "index")
+    add_walks(folder / "data")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     found = subprocess.run(
@@ -34,10 +35,11 @@ def losses(folder):
     return np.array([record["sid_loss"] for record in read_log(folder / "log.jsonl")])
 
 
-def test_two_processes_with_half_batches_match_one(world):
-    place = (world / "index", world / "data", world / "one")
-    run(*place, *NO_DROPOUT, "train.batch=8", "train.micro=4")
-    found, wanted = losses(world / "two-compact-base"), losses(world / "one")
+@pytest.mark.parametrize("backbone", ["compact", "tiger"])
+def test_two_processes_with_half_batches_match_one(world, backbone):
+    place = (world / "index", world / "data", world / f"one-{backbone}")
+    run(*place, *NO_DROPOUT, *CAUSAL, "train.batch=8", "train.micro=4", backbone=backbone)
+    found, wanted = losses(world / f"two-{backbone}-base"), losses(world / f"one-{backbone}")
     assert len(found) == 20
     assert np.abs(found - wanted).max() < 1e-5
     assert wanted[0] - wanted[-1] > 0.1

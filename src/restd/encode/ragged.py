@@ -27,13 +27,13 @@ class Inputs:
 
     values: Int64[Tensor, "text position"] | Float[Tensor, "text position dim"]
     mask: Bool[Tensor, "text position"]
-    rows: Beginnings | None = None
+    beginnings: Beginnings | None = None
     """What was asked for, where that is beginnings of the texts; None where it is the texts themselves."""
 
     def to(self, device: torch.device | str) -> "Inputs":
         """Move to a device."""
-        rows = None if self.rows is None else self.rows.to(device)
-        return Inputs(self.values.to(device), self.mask.to(device), rows)
+        beginnings = None if self.beginnings is None else self.beginnings.to(device)
+        return Inputs(self.values.to(device), self.mask.to(device), beginnings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,22 +98,24 @@ class Ragged:
     @property
     def together(self) -> Int64[np.ndarray, "text"] | None:
         """The same number for texts that can be read as one, counted from 0; None where none can."""
-        if not self.shared:
-            return None
-        return np.unique(np.stack([self.shard, self.first]), axis=1, return_inverse=True)[1].reshape(-1)
+        return self._same(np.arange(len(self))) if self.shared else None
+
+    def _same(self, rows: Int64[np.ndarray, "row"]) -> Int64[np.ndarray, "row"]:
+        """The same number for texts that begin at the same place, counted from 0."""
+        place = self.shard[rows] * (int(self.first.max(initial=0)) + 1) + self.first[rows]
+        return np.unique(place, return_inverse=True)[1]
 
     def merged(self, rows: Int64[np.ndarray, "row"]) -> Inputs:
         """The same as `batch`, but of texts that can be read as one only the longest is there.
 
         >>> held = Ragged((torch.tensor([5, 6, 7]),), np.zeros(2, int), np.zeros(2, int), np.array([1, 3]), shared=True)
         >>> batch = held.merged(np.array([1, 0]))
-        >>> batch.values.tolist(), batch.rows.text.tolist(), batch.rows.length.tolist()
+        >>> batch.values.tolist(), batch.beginnings.text.tolist(), batch.beginnings.length.tolist()
         ([[5, 6, 7]], [0, 0], [3, 1])
         """
         if not self.shared:
             return self.batch(rows)
-        lengths = self.lengths[rows]
-        text = np.unique(np.stack([self.shard[rows], self.first[rows]]), axis=1, return_inverse=True)[1].reshape(-1)
+        lengths, text = self.lengths[rows], self._same(rows)
         order = np.lexsort((lengths, text))
         longest = order[np.flatnonzero(np.diff(text[order], append=-1))]
         held = self.batch(rows[longest])

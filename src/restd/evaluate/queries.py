@@ -34,7 +34,7 @@ class TestSet:
         first: where each query's positives begin.
         rows: the positives, one query after another, each item once.
         grades: theirs, all above zero.
-        trained: how many training pairs name each of them.
+        trained: how many training pairs, or training events of users, name each of them.
         without_positives: queries of the split that were left out because nothing answers them; users with too few
             events to hold one out.
         unknown: positives that were left out because the index does not have them.

@@ -7,6 +7,7 @@ beams share, the keys and values of its memory, is computed once and never repea
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -22,6 +23,16 @@ class Memory:
     mask: Bool[Tensor, "row position"]
     text: Int64[Tensor, "row"] | None = None
     """Whose states each row sees, where several rows see parts of the same; None where each has its own."""
+
+    def __post_init__(self) -> None:
+        if self.text is None and len(self.states) != len(self.mask):
+            raise ValueError(
+                f"A memory of {len(self.states)} texts was given for {len(self.mask)} rows; say whose is whose."
+            )
+
+    def apart(self) -> "Memory":
+        """The same with states of its own for every row."""
+        return self if self.text is None else self.take(torch.arange(len(self.mask), device=self.mask.device))
 
     def take(self, rows: Int64[Tensor, "taken"]) -> "Memory":
         """Choose, repeat or reorder rows, each with states of its own."""

@@ -83,6 +83,7 @@ class Decoder:
 
     def remember(self, memory: Memory) -> Cache:
         """Keys and values of the memory, once for all beams of a query."""
+        memory = memory.apart()
         queries, positions, width = memory.states.shape
         held = []
         for layer in self.layers:

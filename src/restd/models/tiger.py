@@ -36,7 +36,8 @@ class TigerConfig:
         history: items it reads, the latest ones.
         users: tokens that users are hashed to, the first thing it reads; 0 for none.
         causal: let the encoder see only what came before, so that all prefixes of a user are read in one pass while
-            training, several times faster. Of a history longer than `history`, at least half as many items are read.
+            training (`causal_ratio` of `restd bench recommend`). Of a history longer than `history`, at least half as
+            many items are read.
     """
 
     width: int = 128
@@ -182,10 +183,10 @@ class TigerBackbone(CodeT5):
     def encode(self, inputs: Inputs) -> Memory:
         """Run the encoder; rows that are beginnings of what it read see so much of it."""
         states = encoder_states(self.model, inputs.values, inputs.mask, rate=self._dropout, causal=self.config.causal)
-        if inputs.rows is None:
+        if (rows := inputs.beginnings) is None:
             return Memory(states, inputs.mask)
         place = torch.arange(states.shape[1], device=states.device)
-        return Memory(states, place < inputs.rows.length[:, None], inputs.rows.text)
+        return Memory(states, place < rows.length[:, None], rows.text)
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code; behind the last one there is nothing to predict, so that it is not read."""

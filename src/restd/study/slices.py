@@ -46,9 +46,18 @@ def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices
     names = []
     for number in range(of.max(initial=-1) + 1):
         inside = values[of == number]
-        low, high = f"{inside.min():.3g}", f"{inside.max():.3g}"
+        low, high = _number(inside.min()), _number(inside.max())
         names.append(low if low == high else f"{low}–{high}")
     return Slices(of, tuple(names))
+
+
+def _number(value: float) -> str:
+    """A number as it stands on an axis.
+
+    >>> _number(3.0), _number(2.345), _number(12500.0)
+    ('3', '2.35', '12,500')
+    """
+    return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:.3g}"
 
 
 def told_apart(tests: TestSet) -> dict[str, Slices]:

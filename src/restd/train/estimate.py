@@ -4,7 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 
 from restd.memory import peak_bytes
 
@@ -41,21 +43,21 @@ class Estimate:
 def rehearse(loop: "Loop") -> Estimate:
     """Time forward, backward and an optimiser step of rate zero; the weights and the run's randomness stay as they are.
 
-    The first micro-batch is the longest of the epoch, so that the memory it takes is the run's.
+    The first micro-batch is the largest of the epoch, so that the memory it takes is the run's.
     """
     parts = loop.plan.epoch(0).reshape(-1, loop.config.micro * loop.accelerator.num_processes)
-    lengths = loop.train.lengths[parts].max(axis=1)
-    longest = int(lengths.argmax())
-    middle = [int(number) for number in lengths.argsort()[len(lengths) // 4 :: max(len(lengths) // 4, 1)][:_TIMED]]
-    rank, processes = loop.accelerator.process_index, loop.accelerator.num_processes
+    sizes = _sizes(loop, parts)
+    largest = int(sizes.argmax())
+    middle = [int(number) for number in sizes.argsort()[len(sizes) // 4 :: max(len(sizes) // 4, 1)][:_TIMED]]
+    micros = list(loop.plan.update(parts[[largest, *middle]], rank=loop.accelerator.process_index))
     device = loop.accelerator.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    loop.micro_batch(parts[longest][rank::processes], 0, 0, last=True)
+    loop.micro_batch(micros[0], 0, 0, last=True)
     _step_of_rate_zero(loop)
     begin = time.perf_counter()
-    for number in middle:
-        loop.micro_batch(parts[number][rank::processes], 0, 0, last=True)
+    for rows in micros[1:]:
+        loop.micro_batch(rows, 0, 0, last=True)
     micro = (time.perf_counter() - begin) / len(middle)
     begin = time.perf_counter()
     _step_of_rate_zero(loop)
@@ -64,6 +66,15 @@ def rehearse(loop: "Loop") -> Estimate:
     loop.optimizer.state.clear()
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
     return Estimate(micro * loop.plan.accumulated + step, memory, device.type)
+
+
+def _sizes(loop: "Loop", parts: Int64[np.ndarray, "part pair"]) -> Int64[np.ndarray, "part"]:
+    """Scores that attention makes for each part: positions squared of every text that is read."""
+    longest = loop.train.lengths[parts].max(axis=1)
+    if loop.plan.together is None:
+        return longest**2
+    groups = np.sort(loop.plan.together[parts], axis=1)
+    return (1 + (np.diff(groups, axis=1) != 0).sum(axis=1)) * longest**2
 
 
 def _step_of_rate_zero(loop: "Loop") -> None:
