@@ -88,4 +88,14 @@ def test_all_analyses_at_once(place, compare, command):
     code, out, _ = command("analyze", "all", "--study", place / "whole", "--queries", "5", "--count", "1", "--json")
     assert code == 0
     names = [finding["name"] for finding in json.loads(out)]
-    assert names == ["probes", "slices", "disagreement", "variation", "conflicts", "beam", "cases", "overhead"]
+    assert names == [
+        "learning",
+        "probes",
+        "slices",
+        "disagreement",
+        "variation",
+        "conflicts",
+        "beam",
+        "cases",
+        "overhead",
+    ]

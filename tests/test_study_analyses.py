@@ -17,13 +17,14 @@ from restd.report import ANALYSES, draw, make_page, read_findings, save_figure, 
 from restd.study import Finding, compare
 from restd.study.beams import Searcher, beam, cases, prefix_recall, some_queries
 from restd.study.disagreement import disagreement, measure_disagreement
+from restd.study.learning import Course, learning
 from restd.study.opened import Study
 from restd.study.overhead import overhead
 from restd.study.probes import probe_queries, probes
 from restd.study.slices import sliced, slices, told_apart
 from restd.study.sweeps import CORRECTION, _changed, sensitivity, sweep
 from restd.study.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, variation
-from restd.train import DistillSettings
+from restd.train import DistillSettings, read_log
 from tests.studies import comparison, write_place
 
 
@@ -116,6 +117,40 @@ def test_strata_are_thirds(study):
     means = [entry["divergence"] for entry in found.data["strata"] if entry["against"] == "base"]
     assert means == sorted(means)
     assert {entry["against"] for entry in found.data["regressions"]} == {"base", "rbd"}
+
+
+def test_learning_is_what_the_logs_say(study):
+    found = learning(study)
+    for name in study.comparison.objectives:
+        for seed in study.comparison.seeds:
+            records = read_log(study.model(name, seed) / "log.jsonl")
+            said = found.data[name][str(seed)]
+            assert len(said["loss"]) == 10  # a continuation has no validations: tenths of it
+            assert np.mean(said["loss"]) == pytest.approx(np.mean([held["sid_loss"] for held in records]), rel=0.05)
+            assert said["loss"][-1] == pytest.approx(np.mean([held["sid_loss"] for held in records[-2:]]), rel=0.05)
+            assert bool(said["divergence"]) == (name != "base")
+    ratio = np.mean([held["kl"] * held["weight"] / held["sid_loss"] for held in records])
+    assert said["share"] == pytest.approx(ratio)
+    assert said["capped"] == 0.0  # the study has no cap
+    assert found.tables[0].rows[0][1:3] == ("–", "–")
+    assert [figure.name for figure in found.figures] == ["learning-losses"]
+
+
+def test_learning_finds_the_best_epoch_and_averages_what_lies_before_it():
+    steps = [{"update": n, "sid_loss": 10.0 - n, "kl": 1.0, "output_kl": 2.0} for n in range(1, 7)]
+    weights = {"weight": 0.1, "output_weight": 0.5, "capped": 0.0, "output_capped": 1.0}
+    ends = [{"update": n, "valid_loss": 5.0, "validation": score} for n, score in ((2, 1.0), (4, 3.0), (6, 3.0))]
+    found = Course.of([{**step, **weights} for step in steps], ends)
+    assert found.loss == (8.5, 6.5, 4.5)
+    assert found.best == 1
+    assert found.divergence == (3.0, 3.0, 3.0)
+    assert found.share == pytest.approx(np.mean([1.1 / (10.0 - n) for n in range(1, 7)]))
+    assert found.capped == 0.5
+
+
+def test_runs_without_a_log_are_told(tmp_path):
+    with pytest.raises(DataError, match="no record of an update"):
+        Course.read(tmp_path / "log.jsonl")
 
 
 def test_slices_add_up_to_the_whole(study):

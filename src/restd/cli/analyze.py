@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from restd.study.opened import Study
 
 NAMES = {
+    "learning": "losses and validations by epoch, and how much distillation weighed",
     "probes": "what frozen decoder states know of current and later levels",
     "slices": "scores by how often training names the answers, and by length",
     "disagreement": "gains by how much the positives' teachers differ",
@@ -77,6 +78,7 @@ def _makers(
     from restd.cli.compare import read_seeds
     from restd.study import beams, probes, sweeps, teachers
     from restd.study.disagreement import disagreement
+    from restd.study.learning import learning
     from restd.study.overhead import overhead
     from restd.study.slices import slices
 
@@ -88,6 +90,7 @@ def _makers(
         return sweeps.sweep(study, axes, name=name, title=title, objective=ours, seeds=chosen, tell=tell)
 
     return {
+        "learning": lambda: learning(study),
         "probes": lambda: probes.probes(study),
         "slices": lambda: slices(study, ours=ours, theirs=theirs),
         "disagreement": lambda: disagreement(study, ours=ours),

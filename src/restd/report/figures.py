@@ -1,7 +1,7 @@
 """Figures from data: each kind of figure a function, each figure PNG and SVG."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ _DPI = 130
 # without these, the same data would give other bytes at every run
 _SVG: Any = {"svg.hashsalt": "restd", "svg.fonttype": "path"}
 _LABELS = 12
+"""Places of an axis that are named, about."""
 _INSIDE = 3
 """Names that a legend inside the axes has room for."""
 
@@ -58,8 +59,7 @@ def _bars(figure: Figure) -> "Drawn":
         if not data.get("sparse"):
             axis.bar_label(bars, [f"{value:.2f}" for value in values], fontsize=8, padding=1)
     axis.axhline(0, color="black", linewidth=0.8)
-    step = max(1, len(labels) // _LABELS) if data.get("sparse") else 1
-    axis.set_xticks(np.arange(len(labels))[::step], labels[::step])
+    _ticks(axis, labels)
     _named(axis, data)
     if len(series) > _INSIDE:  # there is no corner that so many bars leave free
         legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=_INSIDE)
@@ -81,7 +81,7 @@ def _lines(figure: Figure) -> "Drawn":
             linestyle=LINES[number % len(LINES)],
             label=name,
         )
-    axis.set_xticks(range(len(data["labels"])), data["labels"])
+    _ticks(axis, data["labels"])
     _named(axis, data)
     legend(axis)
     return drawn
@@ -163,6 +163,12 @@ def _trace(figure: Figure) -> "Drawn":
     bare(axis)
     legend(axis)
     return drawn
+
+
+def _ticks(axis: Any, labels: Sequence[str]) -> None:
+    """Name the places of an axis; where they are many, only some."""
+    step = max(1, len(labels) // _LABELS)
+    axis.set_xticks(np.arange(len(labels))[::step], labels[::step])
 
 
 def _named(axis: Any, data: Any) -> None:

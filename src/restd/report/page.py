@@ -19,6 +19,7 @@ _WORDY = ("cases",)
 _ORDER = (
     "comparison",
     "slices",
+    "learning",
     "probes",
     "disagreement",
     "beam",
