@@ -39,8 +39,9 @@ lint: setup
 types: setup
 	$(BIN)/basedpyright
 
+# a core each: most tests are too small to use two threads
 unit: setup
-	$(BIN)/python -m pytest --doctest-modules
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --numprocesses 2 --dist loadfile
 
 test: lint types unit
 

@@ -83,7 +83,7 @@ def test_no_weight_changes_nothing(retriever, use):
 
 def test_weight_matters_and_look_ahead_reports_plain_scores(retriever):
     plain, scores = retriever.rank(["oak desk"], 10, width=10)
-    near, _ = retriever.rank(["oak desk"], 10, width=10, heads=HeadUse("fuse", weight=50.0, bring=60))
+    near, _ = retriever.rank(["oak desk"], 10, width=10, heads=HeadUse("fuse", weight=1e5, bring=60))
     order = retriever.heads.nearness(first_state(retriever, "oak desk"))[0].argsort(descending=True)[:10]
     assert near[0].tolist() == order.tolist()
     assert near.tolist() != plain.tolist()

@@ -334,7 +334,7 @@ def test_the_report_is_one_page_that_asks_nobody(study, command):
 def test_what_analyses_refuse(study, tmp_path, command):
     code, _, err = command("analyze", "nothing", "--study", study.comparison.out)
     assert code == 2
-    assert "wanted one of probes" in err
+    assert "wanted one of learning, probes" in err
     code, _, err = command("analyze", "probes", "--study", tmp_path)
     assert code == 2
     assert "is no study" in err
