@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from restd.errors import ConfigError
 from restd.train import TrainConfig, default_training
-from restd.train.batches import BatchPlan
+from restd.train.batches import BatchPlan, in_lots
 
 plans = st.tuples(st.integers(1, 200), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.integers(0, 9))
 
@@ -75,6 +75,22 @@ def test_defaults_are_the_papers_continuation():
     assert (config.weight_decay, config.clip, config.warm_up, config.keep) == (0.01, 1.0, 120, "last")
     base = TrainConfig(**default_training("t5", continued=False))
     assert (base.epochs, base.lr, base.patience, base.warm_up_updates(1_000)) == (300, 5e-4, 10, 50)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 9), st.integers(0, 9))
+def test_lots_are_small_and_hold_neighbours_in_length(numbers, most, seed):
+    together = np.unique(numbers, return_inverse=True)[1]
+    lengths = np.random.default_rng(seed).integers(1, 30, len(together))
+    lots = in_lots(together, lengths, most)
+    assert sorted(set(lots.tolist())) == list(range(lots.max() + 1))
+    assert np.bincount(lots).max() <= most
+    assert len(np.unique(lots)) == sum(-(-count // most) for count in np.bincount(together))
+    for lot in range(lots.max() + 1):
+        whose = np.unique(together[lots == lot])
+        assert len(whose) == 1
+        others = lengths[(together == whose[0]) & (lots != lot)]
+        low, high = lengths[lots == lot].min(), lengths[lots == lot].max()
+        assert not ((others > low) & (others < high)).any()
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 3), st.integers(0, 9))

@@ -38,10 +38,10 @@ def bench_recommend(updates: int = 6, rounds: int = 5, users: int = 4_000) -> di
 
     Both sides learn from the same prefixes of the generated shoppers, 512 an update. The plain side shuffles them and
     pads to the longest of each 128, as one writes it; ours reads neighbours in length together, once with its own
-    layers, once with those of `transformers`, and once with an encoder that sees only what came before and so reads all
-    prefixes of a user in one pass (`causal_ratio`, over our own that sees everything). Then both rank the whole
-    catalogue for test users with a beam of 20, reading the histories included: ours in order of length, `generate`
-    with `prefix_allowed_tokens_fn`, in the order they come.
+    layers, once with those of `transformers`, and once with an encoder that sees only what came before and so reads
+    up to eight prefixes of a user in one pass (`causal_ratio`, over our own that sees everything). Then both rank the
+    whole catalogue for test users with a beam of 20, reading the histories included: ours in order of length,
+    `generate` with `prefix_allowed_tokens_fn`, in the order they come.
     """
     histories = some_shoppers(users)
     sids = some_sids()

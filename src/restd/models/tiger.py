@@ -35,7 +35,7 @@ class TigerConfig:
         dropout: share of activations dropped in training.
         history: items it reads, the latest ones.
         users: tokens that users are hashed to, the first thing it reads; 0 for none.
-        causal: let the encoder see only what came before, so that all prefixes of a user are read in one pass while
+        causal: let the encoder see only what came before, so that prefixes of a user are read in one pass while
             training (`causal_ratio` of `restd bench recommend`). Of a history longer than `history`, at least half as
             many items are read.
     """

@@ -18,7 +18,7 @@ from restd.encode import Ragged
 from restd.errors import Interrupted, TrainingError
 from restd.models import AnyBackbone
 from restd.progress import progress
-from restd.train.batches import BatchPlan
+from restd.train.batches import BatchPlan, in_lots
 from restd.train.checkpoint import Standing, read_checkpoint, write_checkpoint
 from restd.train.config import TrainConfig
 from restd.train.estimate import rehearse
@@ -48,9 +48,9 @@ class TrainingSet:
 
     @property
     def together(self) -> Int64[np.ndarray, "pair"] | None:
-        """The same number for pairs whose texts are read as one; None where none are."""
+        """The same number for pairs that an update may read as one; None where none are."""
         held = self.texts.together
-        return None if held is None else held[self.pairs.text]
+        return None if held is None else in_lots(held[self.pairs.text], self.lengths)
 
     def batch(self, rows: Int64[np.ndarray, "row"]) -> Batch:
         """Pairs as tensors."""
