@@ -81,8 +81,9 @@ def test_padding_changes_nothing():
     torch.testing.assert_close(alone, both, atol=1e-5, rtol=1e-5)
 
 
-def test_the_loss_is_that_of_transformers_over_the_codes():
-    model, sids = tiny(), torch.from_numpy(some_sids(3, seed=2))
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_loss_is_that_of_transformers_over_the_codes(tied):
+    model, sids = tiny(tied=tied), torch.from_numpy(some_sids(3, seed=2))
     inputs = read(model, *(some_sids(count) for count in (1, 2, 3)))
     labels = model.tokens[torch.arange(len(SIZES)), sids]
     with torch.no_grad():
@@ -91,8 +92,10 @@ def test_the_loss_is_that_of_transformers_over_the_codes():
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_are_those_of_transformers():
-    ours, theirs = (tiny().double() for _ in range(2))  # in float32 a unit at its threshold may fall to either side
+@pytest.mark.parametrize("tied", [False, True])
+def test_gradients_are_those_of_transformers(tied):
+    # in float32 a unit at its threshold may fall to either side
+    ours, theirs = (tiny(tied=tied).double() for _ in range(2))
     sids = torch.from_numpy(some_sids(3, seed=2))
     inputs = read(ours, *(some_sids(count) for count in (1, 2, 3)))
     labels = ours.tokens[torch.arange(len(SIZES)), sids]
@@ -144,8 +147,9 @@ def test_it_can_be_compiled():
     assert done.returncode == 0, done.stderr
 
 
-def test_steps_are_the_whole_vocabularys_log_probabilities():
-    model, sids = tiny(), torch.from_numpy(some_sids(2, seed=3))
+@pytest.mark.parametrize("tied", [False, True])
+def test_steps_are_the_whole_vocabularys_log_probabilities(tied):
+    model, sids = tiny(tied=tied), torch.from_numpy(some_sids(2, seed=3))
     memory = model.encode(read(model, some_sids(2), some_sids(3)))
     stepper = model.stepper()
     with torch.inference_mode():
@@ -168,10 +172,11 @@ def test_the_same_seed_gives_the_same_weights():
     assert not torch.equal(one["model.shared.weight"], tiny().state_dict()["model.shared.weight"])
 
 
-def test_it_is_kept_and_read_back(tmp_path):
+@pytest.mark.parametrize("tied", [False, True])
+def test_it_is_kept_and_read_back(tmp_path, tied):
     import pyarrow as pa
 
-    model = tiny(users=3)
+    model = tiny(users=3, tied=tied)
     settings = {"backbone": describe(model)}
     with create(tmp_path / "model", kind="model", schema=1, settings=settings) as writer:
         write_backbone(writer, model, model.state_dict(), pa.array(["a"]))
@@ -181,7 +186,17 @@ def test_it_is_kept_and_read_back(tmp_path):
     sids = torch.from_numpy(some_sids(1))
     with torch.no_grad():
         states = [held.eval().states(held.encode(read(held, some_sids(2))), sids).states for held in (model, again)]
-    assert torch.equal(*states)
+        assert torch.equal(*states)
+        assert torch.equal(model.logits(states[0]), again.logits(states[1]))
+    assert (again.model.lm_head.weight is again.model.shared.weight) is tied
+    assert again.model.encoder.embed_tokens.weight is again.model.shared.weight  # what `transformers` would read with
+
+
+def test_first_scores_are_of_order_one_whether_tables_are_tied_or_not():
+    for tied in (False, True):
+        model = tiny(tied=tied, width=256)
+        states = torch.randn(3, len(SIZES), 256, generator=torch.Generator().manual_seed(0))
+        assert 0.5 < float(model.vocabulary_logits(states).detach().std()) < 2.0
 
 
 @pytest.mark.parametrize(

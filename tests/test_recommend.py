@@ -1,7 +1,6 @@
 """Recommending in a tiny world: trained, resumed, asked, judged, compared; through the same rooms as search."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +12,11 @@ from restd.cli.train import configure
 from restd.data import Catalog, History, write_dataset
 from restd.data.shop import ShopperSpec, shoppers_source
 from restd.distill.functions import horizon_mass
-from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
+from restd.errors import ArtifactError, ConfigError, DataError
 from restd.evaluate import NEXT, evaluate, ranked_validation, read_tests, some_queries
 from restd.index import IndexConfig, SidIndex, build_index, with_shape
 from restd.models import prepare_queries
 from restd.search import Retriever
-from restd.study.rates import choose_rate, read_rates
 from restd.train import Job, make_loop, read_log, train_retriever
 from restd.train.examples import read_next_items
 from restd.train.loop import Loop
@@ -219,41 +217,6 @@ def test_early_stopping_looks_at_the_ranking_of_validation_users(place, tmp_path
     assert ranked_validation(asked)(model.backbone) == pytest.approx(max(said))
     with pytest.raises(ConfigError, match="ranked_validation"):
         train_retriever(tiger(place, tmp_path / "other", *RANKED, updates=4))
-
-
-def test_the_learning_rate_is_chosen_by_validation(place, tmp_path):
-    asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
-    said = []
-    best = choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append)
-    assert best == 0.01
-    assert set(read_rates(tmp_path)["base"]["probes"]) == {"1e-06", "0.01"}
-    before = len(said)
-    assert choose_rate(asked, (1e-6, 0.01), tmp_path, epochs=2, tell=said.append) == best
-    assert len(said) == before + 1  # nothing is trained twice
-    assert choose_rate(asked, (1e-6,), tmp_path, epochs=2, tell=said.append) == 1e-6  # never one that was not asked for
-    other = replace(asked, config=replace(asked.config, objective="base", train=replace(asked.config.train, seed=9)))
-    before = len(said)
-    choose_rate(other, (1e-6,), tmp_path, epochs=2, tell=said.append)
-    assert len(said) > before + 1  # other settings are probed again
-    fine = 0.0012345678
-    assert choose_rate(asked, (fine,), tmp_path, epochs=1, tell=said.append) == fine  # to its last digit
-    for rates, epochs, wrong in (((), 2, "at least one"), ((0.0,), 2, "above 0"), ((0.1,), 6, "1 to 5")):
-        with pytest.raises(ConfigError, match=wrong):
-            choose_rate(asked, rates, tmp_path, epochs=epochs, tell=said.append)
-
-
-def test_a_rate_that_breaks_down_is_out(place, tmp_path, monkeypatch):
-    import restd.study.rates as rates
-
-    def trains(probe, **options):
-        if probe.config.train.lr > 0.1:
-            raise TrainingError("The loss is no number.")
-        return train_retriever(probe, **options)
-
-    monkeypatch.setattr(rates, "train_retriever", trains)
-    asked = tiger(place, tmp_path / "run", "train.epochs=1", updates=None)
-    assert choose_rate(asked, (9.0, 0.001), tmp_path, epochs=1, tell=lambda sentence: None) == 0.001
-    assert read_rates(tmp_path)["base"]["probes"]["9.0"] is None
 
 
 def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path):

@@ -257,7 +257,7 @@ def _rate_table(held: Mapping[str, Any]) -> Table:
     notes = (
         f"Generation loss of validation{', and NDCG@10 in brackets,' if ranked else ''} after "
         f"{' or '.join(map(str, sorted(epochs)))} epoch{'s' if max(epochs) > 1 else ''}, seed {held['seeds'][0]}; each "
-        "objective was trained at the rate with its lowest loss.",
+        f"objective was trained at the rate with its {'highest NDCG@10' if ranked else 'lowest loss'}.",
     )
     return Table("rates", "Learning rates", ("Training objective", *rates), tuple(rows), notes, tuple(chosen))
 

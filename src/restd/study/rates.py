@@ -1,4 +1,4 @@
-"""The learning rate by validation: short runs at every rate, the one with the lowest loss chosen."""
+"""The learning rate by validation: short runs at every rate, the one that validates best chosen."""
 
 import json
 import os
@@ -24,13 +24,13 @@ _LONGEST = 5
 
 
 def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, tell: Tell) -> float:
-    """Train `epochs` epochs at each rate, and return the one with the lowest validation loss; answers are reused.
+    """Train `epochs` epochs at each rate, and return the one that validates best; answers are reused.
 
-    It is the generation loss that decides, whatever `train.select` says: the rankings of short runs differ by less than
-    chance on a few thousand queries, and luck would give objectives different rates. What `train.select` makes of a
-    probe is kept beside it. Everything else, the seed included, is as in the job; a rate at which training breaks
-    down is out. Answers go to `rates.json` in the folder, by objective, and are those of one setting: where anything
-    else has changed, rates are probed again.
+    What `train.select` looks at decides, over all validation queries: the generation loss would not do where rankings
+    are wanted, for a high rate may learn which codes follow one another, which lowers the loss, and nothing of the
+    first code, which decides. The loss is kept beside it. Everything else, the seed included, is as in the job; a rate
+    at which training breaks down is out. Answers go to `rates.json` in the folder, by objective, and are those of one
+    setting: where anything else has changed, rates are probed again.
 
     Args:
         job: what is to be trained.
@@ -54,9 +54,9 @@ def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, 
     if best is None:
         raise TrainingError(f"None of the learning rates {list(rates)} trains {objective}; try smaller ones.")
     said = ", ".join(
-        f"{rate}: {'fails' if held is None else format(held['loss'], '.3f')}" for rate, held in asked.items()
+        f"{rate}: {'fails' if held is None else format(held['validation'], '.3f')}" for rate, held in asked.items()
     )
-    tell(f"Learning rate of {objective}: {best:g} (validation loss {said})")
+    tell(f"Learning rate of {objective}: {best:g} (validation {said})")
     return best
 
 
@@ -83,7 +83,7 @@ def refuse_bad_rates(rates: Sequence[float], epochs: int) -> None:
 
 
 def _probe(job: Job, rate: float, folder: Path, epochs: int) -> Job:
-    train = replace(job.config.train, lr=rate, updates=0, epochs=epochs, patience=0, keep="best")
+    train = replace(job.config.train, lr=rate, updates=0, epochs=epochs, patience=0, keep="best", judged=0)
     out = folder / PROBES / f"{job.config.objective}-{_name(rate)}"
     return replace(job, out=out, config=replace(job.config, train=train))
 
@@ -110,13 +110,13 @@ def _answer(probe: Job, tell: Tell) -> dict[str, float] | None:
 
 
 def best_rate(found: Mapping[str, Mapping[str, float] | None]) -> float | None:
-    """The rate with the lowest validation loss.
+    """The rate that validates best; higher is better.
 
-    >>> best_rate({"0.01": {"loss": 3.0}, "0.005": {"loss": 2.5}, "0.001": None})
+    >>> best_rate({"0.01": {"validation": 1.5}, "0.005": {"validation": 2.5}, "0.001": None})
     0.005
     """
-    losses = {rate: held["loss"] for rate, held in found.items() if held is not None}
-    return float(min(losses, key=lambda rate: losses[rate])) if losses else None
+    answers = {rate: held["validation"] for rate, held in found.items() if held is not None}
+    return float(max(answers, key=lambda rate: answers[rate])) if answers else None
 
 
 def read_rates(folder: Path) -> dict[str, dict[str, Any]]:
