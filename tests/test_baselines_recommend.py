@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
@@ -16,22 +15,9 @@ from restd.baselines.taken import TakenPopularity
 from restd.data import Histories, History, Runs, leave_one_out
 from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
 from restd.train.log import read_log
+from tests.taken import ITEMS, histories_of, history
 
-ITEMS = 30
 TINY = SasRecConfig(width=16, blocks=1, length=8, lr=0.02, batch=64, epochs=12, dropout=0.1)
-
-
-def histories_of(*sequences, items=ITEMS):
-    """Histories over items i0, i1, … by hand."""
-    lengths = [len(held) for held in sequences]
-    taken = np.concatenate([np.array(held, np.int64) for held in sequences])
-    users = pa.array([f"u{number}" for number in range(len(sequences))])
-    first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Histories(users, pa.array([f"i{number}" for number in range(items)]), first, taken)
-
-
-def history(*rows):
-    return History(tuple(f"i{row}" for row in rows))
 
 
 def silent(sentence):
@@ -306,65 +292,6 @@ def test_settings_that_cannot_be_used(wrong):
     name = "width" if "heads" in wrong else next(iter(wrong))
     with pytest.raises(ConfigError, match=rf"sasrec\.{name} = .* cannot be used; wanted"):
         SasRecConfig(**wrong)
-
-
-HELD = ([9, 9], [8, 8])  # what two users hold out
-TOOK = histories_of([0, 1, 2, *HELD[0]], [0, 1, *HELD[1]], [1, 3, 3, 5, 5], items=10)
-"""Training: 0 by two users, 1 by three, 2 and 3 by one each."""
-
-
-def test_taken_popularity_counts_training_events():
-    held = TakenPopularity.of(TOOK)
-    assert held.counts.tolist() == [2, 3, 1, 2, 0, 0, 0, 0, 0, 0]
-    rows, scores = held.rank([history(1), history(5)], 4)
-    assert rows.tolist() == [[1, 0, 3, 2]] * 2
-    assert scores.tolist() == [[3, 2, 2, 1]] * 2
-
-
-def test_cooccurrence_by_hand():
-    held = CooccurrenceNeighbours.of(TOOK)
-    rows, scores = held.rank([history(0), history(4)], 4)
-    assert rows.tolist() == [[1, 2, -1, -1], [-1] * 4]  # nobody took 3 with 0, nor 4 at all
-    np.testing.assert_allclose(scores[0, :2], [2 / 6**0.5, 1 / 2**0.5])
-    assert np.isneginf(scores[rows < 0]).all()
-
-
-def test_cooccurrence_shrinks_discounts_and_may_repeat():
-    shrunk = CooccurrenceNeighbours.of(TOOK, shrinkage=2.0)
-    np.testing.assert_allclose(shrunk.rank([history(0)], 2)[1][0], [2 / (6**0.5 + 2), 1 / (2**0.5 + 2)])
-    late = CooccurrenceNeighbours.of(TOOK, discount=0.5)
-    rows, scores = late.rank([history(3, 0)], 3)  # 3 is twice as far away
-    assert rows.tolist() == [[1, 2, -1]]
-    np.testing.assert_allclose(scores[0, :2], [2 / 6**0.5 + 0.5 / 3**0.5, 1 / 2**0.5])
-    again = CooccurrenceNeighbours.of(TOOK, discount=0.0, seen=True)
-    rows, scores = again.rank([history(3, 0)], 3)
-    assert rows.tolist() == [[0, 1, 2]]
-    assert scores[0, 0] == pytest.approx(1.0)
-
-
-def test_embedding_neighbours_by_hand():
-    vectors = np.array([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0], [-1.0, 0.0]], np.float32)
-    ids = pa.array([f"i{row}" for row in range(4)])
-    half = 0.5**0.5
-    rows, scores = EmbeddingNeighbours.of(vectors, ids, discount=0.5).rank([history(1, 0), history(0)], 4)
-    assert rows.tolist() == [[2, 3, -1, -1], [2, 1, 3, -1]]
-    np.testing.assert_allclose(scores[0, :2], [1.5 * half, -1.0], rtol=1e-6)
-    rows, scores = EmbeddingNeighbours.of(vectors, ids, seen=True).rank([history(0)], 2)
-    assert rows.tolist() == [[0, 2]]
-    np.testing.assert_allclose(scores, [[1.0, half]], rtol=1e-6)
-    with pytest.raises(DataError, match="4 vectors were given for 3 items"):
-        EmbeddingNeighbours.of(vectors, ids[:3])
-    with pytest.raises(DataError, match="no numbers"):
-        EmbeddingNeighbours.of(vectors * np.nan, ids)
-
-
-def test_impossible_settings_of_neighbours():
-    with pytest.raises(ConfigError, match=r"discount = 1\.5"):
-        CooccurrenceNeighbours.of(TOOK, discount=1.5)
-    with pytest.raises(ConfigError, match="discount = -1"):
-        EmbeddingNeighbours.of(np.eye(10, dtype=np.float32), TOOK.items, discount=-1.0)
-    with pytest.raises(ConfigError, match="shrinkage = -1"):
-        CooccurrenceNeighbours.of(TOOK, shrinkage=-1.0)
 
 
 @pytest.fixture(params=["sasrec", "cooccurrence", "embedding", "popularity"])
