@@ -1,19 +1,29 @@
 """TIGER that sees only what came before: prefixes read in one pass are read as if each were alone."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restd.models import SidHistories, TigerBackbone, TigerConfig
+from restd.artifacts import create, open_artifact
+from restd.models import SidHistories, TigerBackbone, TigerConfig, describe, read_backbone, write_backbone
+from restd.models.decoding import Memory
 from tests.models import SIZES
 
 TINY = {"width": 32, "layers": 2, "heads": 2, "head_width": 16, "feed": 64, "history": 4, "causal": True}
 
 
 def tiny(**changed):
-    return TigerBackbone.made(SIZES, TigerConfig(**{**TINY, **changed}), seed=0).eval()
+    model = TigerBackbone.made(SIZES, TigerConfig(**{**TINY, **changed}), seed=0).eval()
+    if model.config.causal:  # new ones do not care how far away a position is
+        torch.nn.init.normal_(recency_of(model).weight, generator=torch.Generator().manual_seed(1))
+    return model
+
+
+def recency_of(model):
+    return model.model.decoder.block[0].layer[1].EncDecAttention.relative_attention_bias
 
 
 def prefixes(counts, seed=0):
@@ -60,6 +70,48 @@ def test_what_follows_changes_nothing():
     with torch.no_grad():
         states = model.encode(model.prepare(held).batch(np.array([3, 0]))).states
     torch.testing.assert_close(states[0, :3], states[1, :3])
+
+
+def test_the_decoder_tells_how_far_from_the_end_an_item_is():
+    """Attention to the memory looks at nothing but the distance where all positions are alike."""
+    model = tiny(layers=1)
+    recency_of(model).weight.data.zero_()
+    states = torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(2))
+    turned = Memory(states.flip(1), torch.ones(1, 4, dtype=torch.bool))
+    memory, sids = Memory(states, turned.mask), wanted(1)
+    with torch.no_grad():
+        torch.testing.assert_close(model.states(memory, sids).states, model.states(turned, sids).states)
+        recency_of(model).weight.data[0] = 50.0  # of the last position, which then is all that counts
+        alone = Memory(states[:, 3:], turned.mask[:, 3:])
+        found, last = model.states(memory, sids).states, model.states(alone, sids).states
+        torch.testing.assert_close(found, last)
+        assert not torch.allclose(found, model.states(turned, sids).states, atol=1e-2)
+
+
+@pytest.mark.parametrize("lengths", [(3, 1), (2, 2)])
+def test_steps_know_the_distance_too(lengths):
+    model, held = tiny(), prefixes([4])
+    memory = model.encode(model.prepare(held).batch(np.array(lengths)))
+    sids = wanted(2)
+    with torch.no_grad():
+        output = model.states(memory, sids)
+        scored, cache = model.stepper().start(memory)
+        for level in range(len(SIZES)):
+            whole = model.vocabulary_logits(output.states[:, level]).log_softmax(-1)
+            found = scored[:, 0].gather(1, sids[:, level, None])
+            torch.testing.assert_close(found, whole.gather(1, model.tokens[level][sids[:, level], None]))
+            if level + 1 < len(SIZES):
+                parents = torch.zeros(2, 1, dtype=torch.int64)
+                scored, cache = model.stepper().step(cache, parents, sids[:, level : level + 1])
+
+
+def test_what_was_learned_of_distances_is_kept(tmp_path):
+    model = tiny()
+    settings = {"backbone": describe(model)}
+    with create(tmp_path / "model", kind="model", schema=1, settings=settings) as writer:
+        write_backbone(writer, model, model.state_dict(), pa.array(["a"]))
+    again = read_backbone(open_artifact(tmp_path / "model", kind="model", schema=1), settings["backbone"])
+    assert torch.equal(recency_of(again).weight, recency_of(model).weight)
 
 
 def test_it_is_not_the_encoder_that_sees_everything():

@@ -93,6 +93,10 @@ class CodeT5(nn.Module):
         shape = self.model.config
         return self.width**-0.5 if shape.model_type == "t5" and shape.scale_decoder_outputs else 1.0
 
+    def recency(self) -> Float[Tensor, "distance head"] | None:
+        """What distance from the end of the memory adds to attention; T5's encoder sees the end itself."""
+        return None
+
     def route(self, memory: Memory, *, width: int) -> None:
         """It knows no categories of its own."""
         return None

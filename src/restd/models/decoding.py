@@ -48,8 +48,8 @@ class Cache:
     that all beams of a query share, as the start and latent steps are, has a single beam."""
     memory: tuple[tuple[Tensor, Tensor], ...]
     """Keys and values of each layer's memory: [query, head, position, part]."""
-    seen: Bool[Tensor, "query 1 1 position"] | None
-    """Which positions of the memory are real; None where all are."""
+    seen: Bool[Tensor, "query 1 1 position"] | Float[Tensor, "query head 1 position"] | None
+    """Which positions of the memory are real, or what is added to attention to each; None where all count alike."""
     level: int = 0
     """Codes so far."""
     first: Float[Tensor, "query 1 width"] | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.models.decoding import Cache, Memory
@@ -80,6 +80,8 @@ class Decoder:
     """Between the feed-forward products; may change what it is given."""
     bias: Float[Tensor, "distance head"] | None = None
     """Added to attention to own positions, the farthest first and the position itself last."""
+    memory_bias: Callable[[Bool[Tensor, "query position"]], Float[Tensor, "query head 1 position"]] | None = None
+    """What is added to attention to a memory's positions, by which of them are real."""
 
     def remember(self, memory: Memory) -> Cache:
         """Keys and values of the memory, once for all beams of a query."""
@@ -90,7 +92,10 @@ class Decoder:
             both = layer.memory(memory.states.reshape(-1, width)).view(queries, positions, 2, self.heads, -1)
             keys, values = both.permute(2, 0, 3, 1, 4)
             held.append((keys, values))
-        seen = None if bool(memory.mask.all()) else memory.mask[:, None, None, :]
+        if self.memory_bias is not None:
+            seen = self.memory_bias(memory.mask)
+        else:
+            seen = None if bool(memory.mask.all()) else memory.mask[:, None, None, :]
         return Cache(((),) * len(self.layers), tuple(held), seen)
 
     def advance(

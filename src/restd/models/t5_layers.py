@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from restd.models.decoding import Memory
@@ -53,6 +53,7 @@ def decoder_states(
     memory: Memory,
     *,
     rate: float,
+    recency: Float[Tensor, "distance head"] | None = None,
 ) -> Float[Tensor, "row given width"]:
     """What the decoder makes of embedded codes, each of which sees those before it, after its final norm.
 
@@ -61,30 +62,64 @@ def decoder_states(
         inputs: embeddings of what was said so far.
         memory: what the encoder made of the rows.
         rate: of dropout; 0 for none.
+        recency: what the distance of a memory's position from its end adds to attention to it; None for nothing, as in
+            T5, whose encoder sees the end itself.
     """
     rows, given, _ = inputs.shape
     drop = Dropout(rate)
     bias = _without_later(_position_bias(model.decoder, given)).expand(rows, -1, -1, -1).flatten(0, 1)
     states = drop(inputs.flatten(0, 1))
-    return _through(model.decoder, states, bias, drop, _seated(memory)).view(rows, given, -1)
+    return _through(model.decoder, states, bias, drop, _seated(memory, recency)).view(rows, given, -1)
+
+
+def add_recency(model: Any) -> None:
+    """Let a decoder tell how far from its end a position of the memory is, once it has learned to.
+
+    The weights stand where the first T5 had such ones, and `transformers` knows to leave them alone.
+    """
+    attention = model.decoder.block[0].layer[1].EncDecAttention
+    attention.relative_attention_bias = nn.Embedding(attention.relative_attention_num_buckets, attention.n_heads)
+    nn.init.zeros_(attention.relative_attention_bias.weight)
+
+
+def recency_table(model: Any) -> Float[Tensor, "distance head"]:
+    """What each distance from the end adds; beyond the last one T5 tells no distances apart."""
+    attention = model.decoder.block[0].layer[1].EncDecAttention
+    farthest = attention.relative_attention_max_distance
+    return attention.compute_bias(1, farthest + 1, past_seen_tokens=farthest)[0, :, 0].flip(-1).T
+
+
+def recency_bias(
+    table: Float[Tensor, "distance head"], mask: Bool[Tensor, "row position"]
+) -> Float[Tensor, "row head 1 position"]:
+    """What is added to attention to each position of a memory; so much that nothing is left where there is padding.
+
+    >>> recency_bias(torch.tensor([[3.0], [2.0]]), torch.tensor([[True, True, True, False]]))[0, 0, 0, :3].tolist()
+    [2.0, 2.0, 3.0]
+    """
+    place = torch.arange(mask.shape[1], device=mask.device)
+    behind = (mask.sum(dim=1, keepdim=True) - 1 - place).clamp(0, len(table) - 1)
+    bias = functional.embedding(behind, table).transpose(1, 2)[:, :, None]
+    return bias.masked_fill(~mask[:, None, None], torch.finfo(bias.dtype).min)
 
 
 class _Tables(NamedTuple):
     """Rows seated at the states they see: those of one table ask them together, in one matrix product."""
 
     states: Float[Tensor, "table position width"]
-    unseen: Bool[Tensor, "table seat 1 position"] | None
+    bias: Float[Tensor, "table seat _ 1 position"] | None
+    """Added to the scores of all heads, or of each: so much that nothing is left where a seat does not see."""
     seat: Int64[Tensor, "row"] | None
     """Where each row sits, counted over all tables; None where each has a table of its own."""
     seats: int
     """Of a table."""
 
 
-def _seated(memory: Memory) -> _Tables:
+def _seated(memory: Memory, recency: Float[Tensor, "distance head"] | None) -> _Tables:
     """Give rows that see parts of the same states common tables."""
+    bias = _memory_bias(memory, recency)
     if memory.text is None:
-        unseen = None if bool(memory.mask.all()) else ~memory.mask[:, None, None, :]
-        return _Tables(memory.states, unseen, None, 1)
+        return _Tables(memory.states, None if bias is None else bias[:, None], None, 1)
     text, rows = memory.text, len(memory.text)
     count = torch.bincount(text, minlength=len(memory.states))
     seats = min(int(count.max()), _SEATS)
@@ -93,10 +128,22 @@ def _seated(memory: Memory) -> _Tables:
     place = torch.empty_like(order)  # of a row among those of its text
     place[order] = torch.arange(rows, device=text.device) - (count.cumsum(0) - count)[text[order]]
     seat = ((tables.cumsum(0) - tables)[text] * seats) + place
-    unseen = memory.mask.new_ones(int(tables.sum()) * seats, memory.mask.shape[1])
-    unseen[seat] = ~memory.mask
     owner = torch.arange(len(tables), device=text.device).repeat_interleave(tables)
-    return _Tables(memory.states.index_select(0, owner), unseen.view(-1, seats, 1, unseen.shape[1]), seat, seats)
+    if bias is not None:
+        nothing = bias.new_full((len(owner) * seats, *bias.shape[1:]), torch.finfo(bias.dtype).min)
+        bias = nothing.index_copy(0, seat, bias).unflatten(0, (-1, seats))
+    return _Tables(memory.states.index_select(0, owner), bias, seat, seats)
+
+
+def _memory_bias(
+    memory: Memory, recency: Float[Tensor, "distance head"] | None
+) -> Float[Tensor, "row _ 1 position"] | None:
+    """What is added to attention to each position; None where all are seen alike."""
+    if recency is not None:
+        return recency_bias(recency, memory.mask)
+    if memory.text is None and bool(memory.mask.all()):
+        return None
+    return recency_bias(memory.states.new_zeros(1, 1), memory.mask)
 
 
 def _through(
@@ -150,9 +197,8 @@ def _cross(
         empty = asked.new_zeros(tables * memory.seats, each, asked.shape[2])
         asked = empty.index_copy(0, memory.seat, asked).view(tables, memory.seats * each, -1)
     scores = torch.bmm(asked, memory.states.transpose(1, 2))
-    if memory.unseen is not None:
-        by_seat = scores.view(tables, memory.seats, each, -1)
-        scores = by_seat.masked_fill(memory.unseen, torch.finfo(scores.dtype).min).view_as(scores)
+    if memory.bias is not None:
+        scores.view(tables, memory.seats, heads, each // heads, -1).add_(memory.bias)
     found = torch.bmm(drop(scores.softmax(dim=-1)), memory.states)
     if memory.seat is not None:
         found = found.view(-1, each, found.shape[2]).index_select(0, memory.seat)

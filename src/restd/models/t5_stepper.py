@@ -12,7 +12,7 @@ from torch.nn import functional
 from restd.models.code_t5 import CodeT5
 from restd.models.decoding import Normalizer
 from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
-from restd.models.t5_layers import rms_scale
+from restd.models.t5_layers import recency_bias, rms_scale
 
 _WORDS = 1_024
 """Words a product and thread: few enough for their scores to stay in a processor's cache until they are summed."""
@@ -37,6 +37,7 @@ class T5Stepper(CachedStepper):
         def normalize(states: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
             return states * rms_scale(states, shape.layer_norm_epsilon)
 
+        recency = backbone.recency()
         gain = model.decoder.final_layer_norm.weight.clone()
         super().__init__(
             Decoder(
@@ -45,6 +46,7 @@ class T5Stepper(CachedStepper):
                 normalize=normalize,
                 activate=_activation(model.decoder.block[0].layer[2].DenseReluDense.act, shape),
                 bias=_position_bias(model.decoder.block[0].layer[0].SelfAttention, positions),
+                memory_bias=None if recency is None else partial(recency_bias, recency.clone()),
             ),
             Head(transposed(output[backbone.tokens]), bias, tuple(map(transposed, words))),
             sizes=backbone.sizes,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from restd.encode import Inputs, Ragged
@@ -16,7 +17,7 @@ from restd.errors import ConfigError
 from restd.models.code_t5 import CodeT5
 from restd.models.contract import Output, seeded
 from restd.models.decoding import Memory
-from restd.models.t5_layers import decoder_states, encoder_states
+from restd.models.t5_layers import add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
 """Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
@@ -127,22 +128,21 @@ class TigerBackbone(CodeT5):
             model: Any = T5ForConditionalGeneration(shape)
             if not config.tied:
                 model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight) * config.width**-0.5)
+        if config.causal:
+            add_recency(model)
         model.config.scale_decoder_outputs = config.tied
         return cls(model, sizes, config)
 
     @classmethod
     def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig) -> "TigerBackbone":
         """One that was saved as `transformers` saves it."""
-        from transformers import T5ForConditionalGeneration
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
-        before = logging.get_verbosity()
-        logging.set_verbosity_error()  # it warns of two tables, and reads them rightly
-        try:
-            return cls(T5ForConditionalGeneration.from_pretrained(folder), sizes, config)
-        finally:
-            logging.set_verbosity(before)
+        made = cls.made(sizes, config, seed=0)
+        weights = load_file(folder / "model.safetensors")
+        # `transformers` keeps a table that has several names once
+        for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
+            weights.setdefault(name, weights["shared.weight"])
+        made.model.load_state_dict(weights)
+        return made
 
     def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:
         """Tokens of each history's latest items; cheap, so that `cache` is not used.
@@ -207,7 +207,11 @@ class TigerBackbone(CodeT5):
         level = torch.arange(said.shape[1], device=sids.device)
         begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
         inputs = self.model.shared(torch.cat([begin, self.tokens[level, said]], dim=1))
-        return Output(decoder_states(self.model, inputs, memory, rate=self._dropout))
+        return Output(decoder_states(self.model, inputs, memory, rate=self._dropout, recency=self.recency()))
+
+    def recency(self) -> Float[Tensor, "distance head"] | None:
+        """What distance from the end adds to attention: a causal encoder does not see the end, so the decoder must."""
+        return recency_table(self.model) if self.config.causal else None
 
     @property
     def _dropout(self) -> float:
