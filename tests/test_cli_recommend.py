@@ -110,7 +110,8 @@ def test_wrong_words_are_a_sentence(place, command, tmp_path, words, said):
     assert "Traceback" not in err
 
 
-def test_sasrec_is_trained_kept_and_judged_by_the_same_rules(place, command, tmp_path):
+def test_sasrec_is_trained_kept_and_judged_by_the_same_rules(place, command, tmp_path, monkeypatch):
+    monkeypatch.setattr("restd.baselines.named._DROPOUTS", (0.2,))
     words = ("evaluate", "--baseline", "sasrec", "--index", place / "index", "--data", place / "data", "--json")
     code, out, err = command(*words, "--out", tmp_path / "kept")
     assert code == 0, err

@@ -4,9 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from restd.baselines import Place, baseline_named
 from restd.baselines.neighbours import CooccurrenceNeighbours, EmbeddingNeighbours
 from restd.baselines.taken import TakenPopularity
+from restd.data import leave_one_out
 from restd.errors import ConfigError, DataError
+from restd.index import SidIndex
 from tests.taken import histories_of, history
 
 HELD = ([9, 9], [8, 8])  # what two users hold out
@@ -66,3 +69,17 @@ def test_impossible_settings_of_neighbours():
         EmbeddingNeighbours.of(np.eye(10, dtype=np.float32), TOOK.items, discount=-1.0)
     with pytest.raises(ConfigError, match="shrinkage = -1"):
         CooccurrenceNeighbours.of(TOOK, shrinkage=-1.0)
+
+
+def test_how_fast_neighbours_forget_is_chosen_by_validation(place):
+    """Walkers go on from where they are, whatever came before."""
+    index = SidIndex.load(place / "index")
+    where = Place(place / "index", place / "data", index, "recommend")
+    chosen, histories = baseline_named("co-occurrence", where), where.histories()
+    asked = leave_one_out(histories, "valid")
+
+    def hits(ranker):
+        return (ranker.rank(asked, 1)[0][:, 0] == asked.targets).mean()
+
+    assert chosen.discount < 1.0
+    assert hits(chosen) > hits(CooccurrenceNeighbours.of(histories))

@@ -1,7 +1,7 @@
 """Baselines by name, each over the items of an index, row for row."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from restd.baselines.popularity import Popularity
 from restd.baselines.sasrec import SasRecConfig
 from restd.baselines.sasrec_training import train_sasrec
 from restd.baselines.taken import TakenPopularity
-from restd.data import Catalog, Histories, Task
+from restd.data import Catalog, Histories, Task, leave_one_out
 from restd.encode import Embeddings
 from restd.errors import ConfigError
 from restd.index import SidIndex
@@ -76,7 +76,25 @@ def _embeddings(place: Place) -> Embeddings:
 
 def _neighbours(place: Place) -> Ranker:
     vectors = np.concatenate(list(_embeddings(place).batches()))
-    return EmbeddingNeighbours.of(vectors, place.index.table.ids)
+    return _best_discount(EmbeddingNeighbours.of(vectors, place.index.table.ids), place.histories())
+
+
+def _cooccurrence(place: Place) -> Ranker:
+    histories = place.histories()
+    return _best_discount(CooccurrenceNeighbours.of(histories), histories)
+
+
+def _best_discount(
+    held: CooccurrenceNeighbours | EmbeddingNeighbours, histories: Histories
+) -> CooccurrenceNeighbours | EmbeddingNeighbours:
+    """Neighbours that forget as fast as validation likes best, by NDCG@10."""
+    asked = leave_one_out(histories, "valid")
+
+    def gained(ranker: Ranker) -> float:
+        rows, _ = ranker.rank(asked, _DEPTH)
+        return float(((rows == asked.targets[:, None]) / np.log2(np.arange(_DEPTH) + 2)).sum())
+
+    return max((replace(held, discount=discount) for discount in _DISCOUNTS), key=gained)
 
 
 def _sasrec(place: Place, loss: Literal["ce", "bce"]) -> Ranker:
@@ -92,6 +110,9 @@ def _sasrec(place: Place, loss: Literal["ce", "bce"]) -> Ranker:
     return max(rivals, key=lambda held: held.summary["validation"])
 
 
+_DISCOUNTS = (1.0, 0.85, 0.7, 0.5)
+"""Weights of an item of the history relative to the one after it, of which validation chooses for neighbours."""
+_DEPTH = 10
 _DROPOUTS = (0.2, 0.5)
 """SASRec's dropouts, of which validation chooses: published for dense and for sparse data."""
 BASELINES: dict[Task, dict[str, Callable[[Place], Ranker]]] = {
@@ -105,10 +126,11 @@ BASELINES: dict[Task, dict[str, Callable[[Place], Ranker]]] = {
         "sasrec": lambda place: _sasrec(place, "ce"),
         "sasrec-bce": lambda place: _sasrec(place, "bce"),
         "popularity": lambda place: TakenPopularity.of(place.histories(), seen=place.seen),
-        "co-occurrence": lambda place: CooccurrenceNeighbours.of(place.histories()),
+        "co-occurrence": _cooccurrence,
         "neighbours": _neighbours,
     },
 }
+_FORGETS = "summed with a discount of 1, 0.85, 0.7 or 0.5"
 # `seen`: None where the place decides
 _WAYS: dict[Task, dict[str, dict[str, Any]]] = {
     "search": {
@@ -129,8 +151,12 @@ _WAYS: dict[Task, dict[str, dict[str, Any]]] = {
             "seen": False,
         },
         "popularity": {"search": "training events of an item", "seen": None},
-        "co-occurrence": {"search": "all items scored", "parameters": "summed cosines of who took them", "seen": False},
-        "neighbours": {"search": "all items scored", "parameters": "summed cosines of embeddings", "seen": False},
+        "co-occurrence": {
+            "search": "all items scored",
+            "parameters": f"cosines of who took them, {_FORGETS}",
+            "seen": False,
+        },
+        "neighbours": {"search": "all items scored", "parameters": f"cosines of embeddings, {_FORGETS}", "seen": False},
     },
 }
 
