@@ -167,6 +167,13 @@ def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
         assert (continued.distill.temperature, continued.distill.tau) == ("fixed", 0.2)
 
 
+def test_the_small_tigers_recipe_is_for_recommending():
+    model, config = configure("tiger-small", [])
+    assert (model.task, model.tiger.causal, config.train.epochs) == ("recommend", True, 25)
+    with pytest.raises(ConfigError, match="not for search"):
+        configure("tiger-small", [], task="search")
+
+
 def test_options_replace_what_a_recipe_says():
     _, config = configure("shop", ["train.lr=0.5"], given={"updates": 7})
     assert (config.train.updates, config.train.epochs, config.train.lr) == (7, 0, 0.5)
