@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from restd.artifacts import create, open_artifact
+from restd.artifacts import open_artifact
 from restd.data import Histories, History, Prefixes, leave_one_out
 from restd.errors import ConfigError, DataError
-from restd.models import Backbone, SidHistories, TigerBackbone, TigerConfig, describe, read_backbone, write_backbone
+from restd.models import Backbone, SidHistories, TigerBackbone, TigerConfig, describe, read_backbone
 from restd.models.asking import sid_histories
 from restd.models.tiger import END, code_tokens
-from tests.models import SIZES
+from tests.models import SIZES, stored
 
 TINY = TigerConfig(width=32, layers=2, heads=2, head_width=16, feed=64, history=4)
 
@@ -174,13 +174,8 @@ def test_the_same_seed_gives_the_same_weights():
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_it_is_kept_and_read_back(tmp_path, tied):
-    import pyarrow as pa
-
     model = tiny(users=3, tied=tied)
-    settings = {"backbone": describe(model)}
-    with create(tmp_path / "model", kind="model", schema=1, settings=settings) as writer:
-        write_backbone(writer, model, model.state_dict(), pa.array(["a"]))
-    again = read_backbone(open_artifact(tmp_path / "model", kind="model", schema=1), settings["backbone"])
+    again = stored(model, tmp_path / "model")
     assert isinstance(again, TigerBackbone)
     assert again.config == model.config
     sids = torch.from_numpy(some_sids(1))
@@ -189,7 +184,29 @@ def test_it_is_kept_and_read_back(tmp_path, tied):
         assert torch.equal(*states)
         assert torch.equal(model.logits(states[0]), again.logits(states[1]))
     assert (again.model.lm_head.weight is again.model.shared.weight) is tied
-    assert again.model.encoder.embed_tokens.weight is again.model.shared.weight  # what `transformers` would read with
+
+
+@pytest.mark.filterwarnings("ignore")  # of two tables; both are read
+@pytest.mark.parametrize("changed", [{"tied": False}, {"tied": True}, {"causal": True}])
+def test_plain_transformers_opens_it(tmp_path, changed):
+    from transformers import AutoModelForSeq2SeqLM
+
+    model = tiny(**changed)
+    stored(model, tmp_path / "model")
+    plain = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").eval()
+    assert plain.config.scale_decoder_outputs is model.config.tied
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(weight, model.model.state_dict()[name]), name
+
+
+def test_a_model_that_does_not_say_so_has_one_table(tmp_path):
+    model = tiny(tied=True)
+    stored(model, tmp_path / "model")
+    described = describe(model)
+    del described["config"]["tied"]
+    again = read_backbone(open_artifact(tmp_path / "model", kind="model", schema=1), described)
+    assert again.config == model.config
+    assert again.output_scale == model.output_scale
 
 
 def test_first_scores_are_of_order_one_whether_tables_are_tied_or_not():

@@ -1,16 +1,14 @@
 """TIGER that sees only what came before: prefixes read in one pass are read as if each were alone."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restd.artifacts import create, open_artifact
-from restd.models import SidHistories, TigerBackbone, TigerConfig, describe, read_backbone, write_backbone
+from restd.models import SidHistories, TigerBackbone, TigerConfig
 from restd.models.decoding import Memory
-from tests.models import SIZES
+from tests.models import SIZES, stored
 
 TINY = {"width": 32, "layers": 2, "heads": 2, "head_width": 16, "feed": 64, "history": 4, "causal": True}
 
@@ -55,7 +53,7 @@ def test_reading_together_is_reading_each_alone(counts, history, users, seed):
         model.zero_grad()
         found = model.sid_loss(model.states(model.encode(inputs), sids), sids)
         found.backward()
-        return found.detach(), [value.grad.clone() for value in model.parameters() if value.grad is not None]
+        return found.detach(), [value.grad.clone() for value in model.parameters()]
 
     together, apart = held.merged(rows), held.batch(rows)
     assert len(together.values) == len(np.unique(held.together[rows])) <= len(apart.values)
@@ -107,11 +105,26 @@ def test_steps_know_the_distance_too(lengths):
 
 def test_what_was_learned_of_distances_is_kept(tmp_path):
     model = tiny()
-    settings = {"backbone": describe(model)}
-    with create(tmp_path / "model", kind="model", schema=1, settings=settings) as writer:
-        write_backbone(writer, model, model.state_dict(), pa.array(["a"]))
-    again = read_backbone(open_artifact(tmp_path / "model", kind="model", schema=1), settings["backbone"])
+    again = stored(model, tmp_path / "model")
     assert torch.equal(recency_of(again).weight, recency_of(model).weight)
+
+
+def test_a_new_one_and_one_from_before_take_all_distances_alike(tmp_path):
+    model = TigerBackbone.made(SIZES, TigerConfig(**TINY), seed=0)
+    assert not recency_of(model).weight.any()
+    model.model.decoder.block[0].layer[1].EncDecAttention.relative_attention_bias = None
+    assert not recency_of(stored(model, tmp_path / "model")).weight.any()
+
+
+def test_rows_that_share_a_memory_learn_in_half_precision():
+    """Three and one rows: a table has empty seats, of which nothing must come."""
+    model = tiny(layers=1)
+    held = model.prepare(prefixes([3, 1]))
+    with torch.autocast("cpu", torch.float16):
+        memory = model.encode(held.merged(np.arange(4)))
+        model.sid_loss(model.states(memory, wanted(4)), wanted(4)).backward()
+    assert all(torch.isfinite(value.grad).all() for value in model.parameters())
+    assert recency_of(model).weight.grad.any()
 
 
 def test_it_is_not_the_encoder_that_sees_everything():

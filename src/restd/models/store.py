@@ -180,7 +180,8 @@ def read_backbone(artifact: Artifact, described: Mapping[str, Any]) -> AnyBackbo
     """Make a backbone again from what `write_backbone` wrote."""
     sizes = tuple(described["sizes"])
     if described["body"] == "tiger":
-        return TigerBackbone.load(artifact.folder, sizes, TigerConfig(**described["config"]))
+        # those that do not say so had one table of codes
+        return TigerBackbone.load(artifact.folder, sizes, TigerConfig(**{"tied": True, **described["config"]}))
     if described["body"] == "t5":
         model, tokenizer = load_pretrained(str(artifact.folder))
         body: T5Backbone | CompactBackbone = T5Backbone(model, tokenizer, sizes, T5Config(**described["config"]))

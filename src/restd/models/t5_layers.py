@@ -16,6 +16,8 @@ from torch.nn import functional
 from restd.models.decoding import Memory
 from restd.models.dropout import Dropout
 
+RECENCY = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+"""What `add_recency` adds to the weights."""
 _SEATS = 8
 """Rows that ask the same states together, at most: more would leave seats empty where texts have few rows."""
 
@@ -85,8 +87,8 @@ def add_recency(model: Any) -> None:
 def recency_table(model: Any) -> Float[Tensor, "distance head"]:
     """What each distance from the end adds; beyond the last one T5 tells no distances apart."""
     attention = model.decoder.block[0].layer[1].EncDecAttention
-    farthest = attention.relative_attention_max_distance
-    return attention.compute_bias(1, farthest + 1, past_seen_tokens=farthest)[0, :, 0].flip(-1).T
+    distances = attention.relative_attention_max_distance + 1
+    return attention.compute_bias(distances, distances)[0, :, -1].flip(-1).T
 
 
 def recency_bias(
@@ -130,8 +132,9 @@ def _seated(memory: Memory, recency: Float[Tensor, "distance head"] | None) -> _
     seat = ((tables.cumsum(0) - tables)[text] * seats) + place
     owner = torch.arange(len(tables), device=text.device).repeat_interleave(tables)
     if bias is not None:
-        nothing = bias.new_full((len(owner) * seats, *bias.shape[1:]), torch.finfo(bias.dtype).min)
-        bias = nothing.index_copy(0, seat, bias).unflatten(0, (-1, seats))
+        # an empty seat sees everything: seeing nothing would be no number in half precision
+        empty = bias.new_zeros(len(owner) * seats, *bias.shape[1:])
+        bias = empty.index_copy(0, seat, bias).unflatten(0, (-1, seats))
     return _Tables(memory.states.index_select(0, owner), bias, seat, seats)
 
 

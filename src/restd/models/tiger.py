@@ -17,7 +17,7 @@ from restd.errors import ConfigError
 from restd.models.code_t5 import CodeT5
 from restd.models.contract import Output, seeded
 from restd.models.decoding import Memory
-from restd.models.t5_layers import add_recency, decoder_states, encoder_states, recency_table
+from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
 """Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
@@ -128,20 +128,23 @@ class TigerBackbone(CodeT5):
             model: Any = T5ForConditionalGeneration(shape)
             if not config.tied:
                 model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight) * config.width**-0.5)
-        if config.causal:
-            add_recency(model)
+            if config.causal:
+                add_recency(model)
         model.config.scale_decoder_outputs = config.tied
         return cls(model, sizes, config)
 
     @classmethod
     def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig) -> "TigerBackbone":
-        """One that was saved as `transformers` saves it."""
+        """One that was saved as `transformers` saves it; where it knows no distances, none of them adds anything."""
         made = cls.made(sizes, config, seed=0)
         weights = load_file(folder / "model.safetensors")
         # `transformers` keeps a table that has several names once
-        for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
-            weights.setdefault(name, weights["shared.weight"])
-        made.model.load_state_dict(weights)
+        tables = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), weights["shared.weight"])
+        if config.tied:
+            tables["lm_head.weight"] = weights["shared.weight"]
+        if config.causal:
+            tables[RECENCY] = made.model.state_dict()[RECENCY]
+        made.model.load_state_dict({**tables, **weights})
         return made
 
     def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:

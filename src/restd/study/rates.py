@@ -110,12 +110,12 @@ def _answer(probe: Job, tell: Tell) -> dict[str, float] | None:
 
 
 def best_rate(found: Mapping[str, Mapping[str, float] | None]) -> float | None:
-    """The rate that validates best; higher is better.
+    """The rate that validates best, higher being better; of equal ones the one with the lower loss.
 
-    >>> best_rate({"0.01": {"validation": 1.5}, "0.005": {"validation": 2.5}, "0.001": None})
+    >>> best_rate({"0.01": {"validation": 1.5, "loss": 2.0}, "0.005": {"validation": 2.5, "loss": 3.0}, "0.001": None})
     0.005
     """
-    answers = {rate: held["validation"] for rate, held in found.items() if held is not None}
+    answers = {rate: (held["validation"], -held["loss"]) for rate, held in found.items() if held is not None}
     return float(max(answers, key=lambda rate: answers[rate])) if answers else None
 
 
