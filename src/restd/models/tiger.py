@@ -139,12 +139,11 @@ class TigerBackbone(CodeT5):
         made = cls.made(sizes, config, seed=0)
         weights = load_file(folder / "model.safetensors")
         # `transformers` keeps a table that has several names once
-        tables = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), weights["shared.weight"])
-        if config.tied:
-            tables["lm_head.weight"] = weights["shared.weight"]
+        names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", *["lm_head.weight"] * config.tied]
+        missing = {name: weights["shared.weight"] for name in names}
         if config.causal:
-            tables[RECENCY] = made.model.state_dict()[RECENCY]
-        made.model.load_state_dict({**tables, **weights})
+            missing[RECENCY] = made.model.state_dict()[RECENCY]
+        made.model.load_state_dict({**missing, **weights})
         return made
 
     def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:
