@@ -130,7 +130,7 @@ BASELINES: dict[Task, dict[str, Callable[[Place], Ranker]]] = {
         "neighbours": _neighbours,
     },
 }
-_FORGETS = "summed with a discount of 1, 0.85, 0.7 or 0.5"
+_FORGETS = f"summed with a discount of {' or '.join(f'{value:g}' for value in _DISCOUNTS)}"
 # `seen`: None where the place decides
 _WAYS: dict[Task, dict[str, dict[str, Any]]] = {
     "search": {

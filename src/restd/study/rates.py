@@ -26,9 +26,9 @@ _LONGEST = 5
 def choose_rate(job: Job, rates: Sequence[float], folder: Path, *, epochs: int, tell: Tell) -> float:
     """Train `epochs` epochs at each rate, and return the one that validates best; answers are reused.
 
-    What `train.select` looks at decides, over all validation queries: the generation loss would not do where rankings
-    are wanted, for a high rate may learn which codes follow one another, which lowers the loss, and nothing of the
-    first code, which decides. The loss is kept beside it. Everything else, the seed included, is as in the job; a rate
+    What `train.select` looks at decides, over all validation queries: where rankings are wanted, the generation loss
+    need not agree, for it is a mean over all codes and the later ones follow from the catalogue. The loss is kept
+    beside it. Everything else, the seed included, is as in the job; a rate
     at which training breaks down is out. Answers go to `rates.json` in the folder, by objective, and are those of one
     setting: where anything else has changed, rates are probed again.
 
