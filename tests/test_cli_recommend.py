@@ -55,7 +55,7 @@ def test_commands_from_walks_to_page(place, command, tmp_path):
         "ranker": "restd", "search": "beam over the trie", "width": 20, "score_norm": "full_vocab", "seen": True,
     }  # fmt: skip
     assert set(held["measures"]) == {str(measure) for measure in NEXT}
-    for name in ("slices", "conflicts", "beam", "cases", "probes"):
+    for name in ("slices", "transitions", "conflicts", "beam", "cases", "probes"):
         code, _, err = command("analyze", name, "--study", tmp_path / "study")
         assert code == 0, err
     code, _, err = command("analyze", "disagreement", "--study", tmp_path / "study")

@@ -20,6 +20,7 @@ NAMES = {
     "slices": "scores by how often training names the answers, and by length",
     "disagreement": "gains by how much the positives' teachers differ",
     "variation": "how different teachers of one code and one entropy are",
+    "transitions": "what teachers know of next items that stored codes do not say",
     "conflicts": "how often stored codes contradict the residual's preference",
     "correction": "sweep of the correction floor",
     "sensitivity": "sweeps of λ, τ and ρ",
@@ -81,6 +82,7 @@ def _makers(
     from restd.study.learning import learning
     from restd.study.overhead import overhead
     from restd.study.slices import slices
+    from restd.study.transitions import transitions
 
     distill = study.comparison.config.distill
     chosen = read_seeds(seeds) if seeds else None
@@ -95,6 +97,7 @@ def _makers(
         "slices": lambda: slices(study, ours=ours, theirs=theirs),
         "disagreement": lambda: disagreement(study, ours=ours),
         "variation": lambda: teachers.variation(study.index, distill),
+        "transitions": lambda: transitions(study),
         "conflicts": lambda: teachers.conflicts(study.index, distill),
         "beam": lambda: beams.beam(study, queries=queries, objectives=(theirs, ours)),
         "cases": lambda: beams.cases(study, ours=ours, theirs=theirs, count=count),
