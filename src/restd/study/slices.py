@@ -1,7 +1,7 @@
 """For whom a ranker works: queries by how well training knows their answers, and by how much they tell."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Findin
                     ranker: {measure: float(values[measure][parted.of == number].mean()) for measure in measures}
                     for ranker, values in rankers.items()
                 },
-                "gain": _gain(rankers[ours][shown] - rankers[theirs][shown], parted.of == number),
+                "gain": asdict(bootstrap_mean((rankers[ours][shown] - rankers[theirs][shown])[parted.of == number])),
             }
             for number, text in enumerate(parted.names)
         ]
@@ -103,11 +103,6 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Findin
         tuple(figures),
         {"measure": shown, **numbers},
     )
-
-
-def _gain(gaps: Float[np.ndarray, "query"], inside: np.ndarray) -> dict[str, float]:
-    found = bootstrap_mean(gaps[inside])
-    return {"mean": found.mean, "low": found.low, "high": found.high}
 
 
 def _table(name: str, entries: list[dict[str, Any]], shown: str, task: Task, ours: str, theirs: str) -> Table:

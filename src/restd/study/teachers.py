@@ -51,6 +51,10 @@ class Teachers:
         """Distributions as they teach."""
         return self.teacher.targets(rows).values
 
+    def taught(self, items: int, *, level: int) -> Float[Tensor, "item code"]:
+        """Of every item, its distribution at one level as it teaches."""
+        return torch.cat([self.corrected(rows)[:, level] for rows in torch.arange(items).split(_ROWS)])
+
 
 def jensen_shannon(one: Float[Tensor, "*pair code"], other: Float[Tensor, "*pair code"]) -> Float[Tensor, "*pair"]:
     """Divergence of two distributions from their mean, in nats: 0 where they agree, ln 2 where they share nothing.
@@ -145,13 +149,7 @@ def variation(index: SidIndex, settings: DistillSettings, *, pairs: int = _PAIRS
     Pairs are drawn uniformly from all pairs of items with equal first code and equal decile of entropy: what such a
     pair disagrees on, neither the stored code nor the teacher's confidence can tell.
     """
-    held = Teachers.of(index, settings)
-    teacher = torch.cat(
-        [
-            held.corrected(torch.arange(start, min(start + _ROWS, len(index))))[:, 0]
-            for start in range(0, len(index), _ROWS)
-        ]
-    )
+    teacher = Teachers.of(index, settings).taught(len(index), level=0)
     entropy = torch.special.entr(teacher).sum(-1).numpy()
     order = np.argsort(entropy, kind="stable")
     decile = np.empty(len(index), np.int64)

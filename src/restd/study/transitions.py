@@ -7,11 +7,10 @@ by it and gains nothing then does so for other reasons.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int64
 from scipy.sparse import coo_array
 
@@ -25,7 +24,6 @@ SHARES = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """What part of a count is spread as the teacher says; the rest goes to the stored code."""
 BELIEFS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Transitions that how often codes come at all is worth beside those that were counted."""
-_ROWS = 4_096
 _SAID = "{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
 _BEYOND = "the item beyond its code"
 _NAMES = {
@@ -77,7 +75,7 @@ def log_chances(
     size = spread.shape[1]
     often = np.bincount(codes[counted.item], minlength=size) + 1.0
     pairs = coo_array((np.ones(len(counted.item)), (counted.before, counted.item)), shape=(size, len(codes)))
-    counts = pairs.tocsr() @ spread
+    counts = np.asarray(pairs.tocsr() @ spread)
     rows = (counts + belief * often / often.sum()) / (counts.sum(1, keepdims=True) + belief)
     return np.log(rows[asked.before, codes[asked.item]])
 
@@ -100,7 +98,7 @@ def transitions(study: Study, *, seed: int = 0) -> Finding:
     if len(held.item) < 4:
         raise DataError(f"{len(held.item)} validation users were found; wanted at least 4, half of them to choose on.")
     chosen_on, asked = held.pick(slice(0, None, 2)), held.pick(slice(1, None, 2))
-    own = _first_teachers(study)
+    own = study.teachers().taught(len(study.index), level=0).double().numpy()
     stored = np.eye(own.shape[1])[codes]
     kinds = {"own": own, "code-mean": _code_means(own, codes)}
     kinds["another"] = own[np.random.default_rng(seed).permutation(len(own))]
@@ -117,22 +115,12 @@ def transitions(study: Study, *, seed: int = 0) -> Finding:
         "stored": float(-plain.mean()),
         "counted": len(counted.item),
         "asked": len(asked.item),
-        "gains": {name: [_gain(chances, plain) for chances in held] for name, held in softly.items()},
-        "beyond": [_gain(*held) for held in zip(softly["own"], softly["code-mean"], strict=True)],
+        "gains": {name: [asdict(bootstrap_mean(chances - plain)) for chances in held] for name, held in softly.items()},
+        "beyond": [
+            asdict(bootstrap_mean(own - mean)) for own, mean in zip(softly["own"], softly["code-mean"], strict=True)
+        ],
     }
     return _finding(found)
-
-
-def _gain(ours: Float[np.ndarray, "step"], theirs: Float[np.ndarray, "step"]) -> dict[str, float]:
-    held = bootstrap_mean(ours - theirs)
-    return {"mean": held.mean, "low": held.low, "high": held.high}
-
-
-def _first_teachers(study: Study) -> Float[np.ndarray, "item code"]:
-    """Every item's level-1 distribution as it teaches."""
-    held = study.teachers()
-    rows = torch.arange(len(study.index)).split(_ROWS)
-    return torch.cat([held.corrected(part)[:, 0] for part in rows]).double().numpy()
 
 
 def _code_means(teachers: Float[np.ndarray, "item code"], codes: Int64[np.ndarray, "item"]) -> np.ndarray:
