@@ -34,9 +34,8 @@ def bases(world, tmp_path_factory):
 @pytest.mark.parametrize("backbone", list(TINY))
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
 def test_every_objective_trains_on_every_backbone(world, bases, tmp_path, backbone, objective):
-    made = run(
-        *world, tmp_path / "run", "distill.warm_up=2", backbone=backbone, objective=objective, init=bases[backbone]
-    )
+    settings = ("distill.warm_up=2", "train.micro=8")  # one micro-batch an update: what is logged is what was capped
+    made = run(*world, tmp_path / "run", *settings, backbone=backbone, objective=objective, init=bases[backbone])
     records = read_log(tmp_path / "run" / "log.jsonl")
     assert [record["update"] for record in records] == list(range(1, 21))
     assert all(np.isfinite(record["loss"]) for record in records)
@@ -44,7 +43,7 @@ def test_every_objective_trains_on_every_backbone(world, bases, tmp_path, backbo
     if objective != "base":
         cap = 0.01 if objective == "nontarget-output" else 0.05
         assert records[-1]["weight"] > 0
-        assert all(record["weight"] * record["kl"] <= cap * record["sid_loss"] * 1.2 for record in records)
+        assert all(record["weight"] * record["kl"] <= cap * record["sid_loss"] * 1.0001 for record in records)
     assert not same_weights(made.folder, bases[backbone] / "model")
     assert made.folder.parent == tmp_path / "run"
     assert not (tmp_path / "run" / "checkpoint").exists()
