@@ -9,7 +9,7 @@ import pytest
 from restd.errors import DataError
 from restd.study import Comparison
 from restd.study.opened import Study
-from restd.study.transitions import SHARES, Steps, _code_means, log_chances, transitions
+from restd.study.transitions import SHARES, Steps, log_chances, transitions
 from tests.training import write_walks
 from tests.walks import tiger, walk
 
@@ -60,13 +60,6 @@ def test_soft_counts_help_where_next_codes_follow_the_teacher(rng):
     wrong = log_chances(counted, asked, own, 0.5 * every + 0.5 * alike[rng.permutation(codes)], belief=5.0).mean()
     assert soft > hard + 0.05
     assert wrong < soft - 0.1
-
-
-def test_code_means_are_means(rng):
-    code, spread, *_ = drawn(rng)
-    found = _code_means(spread, code)
-    for item in range(len(code)):
-        assert found[item] == pytest.approx(spread[code == code[item]].mean(0))
 
 
 def test_a_study_of_walks(place):

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int64
 from scipy.sparse import coo_array
 
 from restd.data import Histories, Prefixes, leave_one_out
+from restd.distill import code_mean
 from restd.errors import DataError
 from restd.evaluate import bootstrap_mean
 from restd.study.finding import Figure, Finding, Table, best_of_columns
@@ -98,9 +100,11 @@ def transitions(study: Study, *, seed: int = 0) -> Finding:
     if len(held.item) < 4:
         raise DataError(f"{len(held.item)} validation users were found; wanted at least 4, half of them to choose on.")
     chosen_on, asked = held.pick(slice(0, None, 2)), held.pick(slice(1, None, 2))
-    own = study.teachers().taught(len(study.index), level=0).double().numpy()
+    teachers = study.teachers()
+    own = teachers.taught(len(study.index), level=0).double().numpy()
+    of_code = code_mean(teachers.teacher, torch.arange(len(study.index))).table[0].double().numpy()
     stored = np.eye(own.shape[1])[codes]
-    kinds = {"own": own, "code-mean": _code_means(own, codes)}
+    kinds = {"own": own, "code-mean": of_code[codes]}
     kinds["another"] = own[np.random.default_rng(seed).permutation(len(own))]
 
     def foretold(spread: Float[np.ndarray, "item code"]) -> Float[np.ndarray, "step"]:
@@ -121,13 +125,6 @@ def transitions(study: Study, *, seed: int = 0) -> Finding:
         ],
     }
     return _finding(found)
-
-
-def _code_means(teachers: Float[np.ndarray, "item code"], codes: Int64[np.ndarray, "item"]) -> np.ndarray:
-    """Each item's row replaced by the mean over all items of its first code."""
-    sums = np.zeros((teachers.shape[1], teachers.shape[1]))
-    np.add.at(sums, codes, teachers)
-    return (sums / np.bincount(codes, minlength=len(sums)).clip(1)[:, None])[codes]
 
 
 def _finding(found: Mapping[str, Any]) -> Finding:
