@@ -15,21 +15,21 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "restd needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[encoders,bm25,report,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[encoders,bm25,report,study,dev]'
 	touch $(READY)
 
 demo: setup
 	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
 	$(BIN)/restd data check $(DEMO)/shop
-	$(BIN)/restd index --catalog $(DEMO)/shop --out $(DEMO)/index
+	$(BIN)/restd index build --catalog $(DEMO)/shop --out $(DEMO)/index
 	$(BIN)/restd train --index $(DEMO)/index --data $(DEMO)/shop --out $(DEMO)/model --epochs 6
 	$(BIN)/restd compare --index $(DEMO)/index --data $(DEMO)/shop --init $(DEMO)/model --out $(DEMO)/study \
 		--recipe shop --updates 300 --objectives base,restd --seeds 42 --baselines bm25,dense,hybrid
 	$(BIN)/restd search --model $(BEST) "quiet mouse for the office" -k 5 --explain S0003770
 	$(BIN)/restd search --model $(BEST) "drink bottle 500 ml" -k 5 --where "price<=30" --explain S0002766
 	$(BIN)/restd search --model $(BEST) "help me serve kibble without a mess" -k 5 --mode hybrid --explain S0001327
-	$(BIN)/restd analyze conflicts --study $(DEMO)/study
-	$(BIN)/restd analyze cases --study $(DEMO)/study
+	$(BIN)/restd analyze conflicts $(DEMO)/study
+	$(BIN)/restd analyze cases $(DEMO)/study
 	$(BIN)/restd report $(DEMO)/study --out $(DEMO)/report --title "ResTD: the demo shop"
 
 lint: setup
@@ -45,6 +45,7 @@ unit: setup
 
 test: lint types unit
 
+# the property tests with many new examples
 fuzz: setup
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 

@@ -8,8 +8,8 @@ import json
 import re
 from pathlib import Path
 
+from restd.analyses import AnalysisResult, comparison_result
 from restd.report import save_figure, to_markdown
-from restd.study import Finding, comparison_finding
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -18,10 +18,10 @@ PICTURES = HERE / "results"
 BLOCK = re.compile(r"<!-- (table|figure|says): (\S+)(?: (\S+))? -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def finding(name: str) -> Finding:
+def finding(name: str) -> AnalysisResult:
     """A result: a comparison as `restd compare` wrote it, or a finding as `restd analyze` did."""
     held = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return comparison_finding(held, name=name) if held.get("kind") == "comparison" else Finding.from_dict(held)
+    return comparison_result(held, name=name) if held.get("kind") == "comparison" else AnalysisResult.from_dict(held)
 
 
 def filled(block: re.Match[str]) -> str:

@@ -24,8 +24,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from restd import Catalog, IndexConfig, SidIndex, build_index, read_judgments
 from restd.data import write_dataset
-from restd.data.shop import ShopSpec, shop_source
 from restd.distill import ResidualDistiller, strip
+from restd.shop import ShopSpec, shop_source
 
 log = logging.getLogger("own_training_loop")
 

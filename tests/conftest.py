@@ -8,13 +8,14 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate")
-ROOMS += ("baselines", "study", "report", "bench")
+ROOMS += ("codes", "shop", "snapshot", "rankers", "experiments", "analyses", "report", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change
 # is judged by what it changed; `make fuzz` draws new ones and many more.
 settings.register_profile("restd", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=1500)
+settings.register_profile("mutants", deadline=None, max_examples=15, derandomize=True, database=None)
 settings.load_profile("restd")
 
 

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from restd.study import compare
+from restd.experiments import compare
 from tests.studies import comparison
 
 if __name__ == "__main__":
     folder, out = map(Path, sys.argv[1:])
-    compare(comparison(folder, out, objectives=("base", "restd", "full-output-kd")), tell=lambda sentence: None)
+    compare(comparison(folder, out, objectives=("base", "restd", "full-output-kd")), notify=lambda sentence: None)

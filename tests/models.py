@@ -8,7 +8,7 @@ import torch
 
 from restd.artifacts import create, open_artifact
 from restd.encode import fit_tfidf_svd
-from restd.models import CompactBackbone, CompactConfig, T5Backbone, T5Config, describe, read_backbone, write_backbone
+from restd.models import CompactBackbone, CompactConfig, T5Backbone, T5Config, read_backbone
 from restd.models.tokenizer import train_tokenizer
 
 SIZES = (5, 3, 4)
@@ -89,7 +89,7 @@ def scores(model, texts=QUERIES, sids=None):
 
 def stored(model, folder, ids=("a", "b", "c"), *, state=None):
     """Write a model into an artefact, with other weights if some are given, and read it again."""
-    with create(folder, kind="model", schema=1, settings=describe(model)) as writer:
-        write_backbone(writer, model, state or model.state_dict(), pa.array(ids))
+    with create(folder, kind="model", schema=1, settings=model.describe()) as writer:
+        model.write(writer, state or model.state_dict(), pa.array(ids))
     artifact = open_artifact(folder, kind="model", schema=1)
     return read_backbone(artifact, artifact.manifest.settings).eval()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from restd.models.contract import Memory
-from restd.models.decoding import Cache
+from restd.models.decode_protocol import Cache
 
 
 class TableStepper:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from restd.study import Comparison
+from restd.experiments import Comparison
 from tests.training import job, make_index, run, write_world
 
 SETTINGS = ("distill.weight=1.0", "distill.cap=none", "distill.warm_up=2", "train.lr=0.01")

@@ -1,66 +1,156 @@
-"""Data flows one way: a room imports only from rooms before it."""
+"""Data flows one way: a room imports only from rooms before it, and loads only those, however long the chain."""
 
 import ast
 from pathlib import Path
 
-import restd
+import pytest
 
-ORDER = (
-    ("_version", "_arrow", "errors", "config", "progress", "memory", "artifacts"),
-    *[
-        (room,)
-        for room in (
-            *("data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate", "baselines"),
-            *("study", "report", "serve", "bench", "cli"),
-        )
-    ],
-)
-PLACE = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
-BLIND = {"distill": {"data", "encode", "models", "train"}}
+import restd
+from tests.imports import Sources, room_of
+
+FOUNDATIONS = ("_version", "_arrow", "_splitmix", "errors", "config", "progress", "memory", "timing", "registry")
+FOUNDATIONS += ("artifacts",)
+ROOMS = ("codes", "data", "shop", "encode", "quantize", "index", "distill", "models", "train", "snapshot", "rankers")
+ROOMS += ("search", "evaluate", "systems", "experiments", "analyses", "report", "serve", "bench", "cli")
+PLACE = dict.fromkeys(FOUNDATIONS, 0) | {room: number for number, room in enumerate(ROOMS, start=1)}
+BLIND = {
+    "errors": {"errors"},
+    "registry": {"registry"},
+    "_splitmix": {"_splitmix"},
+    "codes": {"codes", "registry"},
+    "distill": {"distill", "codes", "registry", "_splitmix"},
+}
+"""Rooms that see less than all rooms before them: all that they see, beside what the package opens with."""
+DOORS = ("restd", "restd.__main__")
+"""They only open rooms: the names they hand on are imported when first used."""
+OPENED = ("_version", "errors")
+"""Loaded with the package itself."""
 ROOT = Path(restd.__file__).parent
 
 
-def room_of(path):
-    part = path.relative_to(ROOT).parts[0]
-    return part.removesuffix(".py")
+def may_see(room, other):
+    if room in BLIND:
+        return other in BLIND[room] or other in OPENED
+    return PLACE[other] <= PLACE[room]
 
 
-def imported_rooms(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "restd" else [node.module]
-        else:
+def direct_faults(sources):
+    """Imports, wherever they are written, of a room that the importing room may not see."""
+    for module, path in sorted(sources.paths.items()):
+        if module in DOORS:
             continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "restd" and len(parts) > 1:
-                yield parts[1]
+        for target in sources.anywhere(module):
+            if (other := room_of(target)) and not may_see(room_of(module), other):
+                yield f"{path.name} of {room_of(module)} imports {target}"
 
 
-def back_edges(files):
-    for path in files:
-        room = room_of(path)
-        for target in imported_rooms(path):
-            if PLACE[target] > PLACE[room] or target in BLIND.get(room, ()):
-                yield f"{path.relative_to(ROOT)} imports restd.{target}"
+def chain_faults(sources):
+    """Chains of imports at module level that load a room which the first module's room may not see."""
+    for module in sorted(sources.paths):
+        if module in DOORS:
+            continue
+        for target, chain in sources.loads(module).items():
+            if (other := room_of(target)) and not may_see(room_of(module), other):
+                yield f"{module} loads {' > '.join(chain)}"
 
 
-def test_no_room_imports_a_later_one():
-    doors = {ROOT / "__init__.py", ROOT / "__main__.py"}  # they only open the last rooms
-    files = [path for path in ROOT.rglob("*.py") if path not in doors]
-    assert len(files) > 20
-    assert list(back_edges(files)) == []
+def test_every_room_has_its_place():
+    assert {room_of(module) for module in Sources.under(ROOT).paths} - {None, "__main__"} <= set(PLACE)
 
 
-def test_the_walk_would_notice_a_back_edge(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    (tmp_path / "data").mkdir()
-    bad = tmp_path / "data" / "bad.py"
-    bad.write_text("def f():\n    from restd.index import SidIndex\n", encoding="utf-8")
-    assert list(back_edges([bad])) == ["data/bad.py imports restd.index"]
+def test_no_room_imports_what_it_may_not_see():
+    sources = Sources.under(ROOT)
+    assert len(sources.paths) > 100
+    assert list(direct_faults(sources)) == []
+
+
+def test_no_room_loads_what_it_may_not_see_through_others():
+    assert list(chain_faults(Sources.under(ROOT))) == []
+
+
+def planted(root, files):
+    """A package of these files; every room has an `__init__`."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        for folder in {root, path.parent}:
+            (folder / "__init__.py").touch()
+    return Sources.under(root)
+
+
+def test_a_planted_back_edge_is_seen_even_inside_a_function(tmp_path):
+    sources = planted(
+        tmp_path, {"data/bad.py": "def f():\n    from restd.index import SidIndex\n", "index/table.py": ""}
+    )
+    assert list(direct_faults(sources)) == ["bad.py of data imports restd.index"]
+    assert list(chain_faults(sources)) == [], "nothing is loaded before f is called"
+
+
+def test_a_planted_chain_is_seen_where_every_single_import_is_allowed(tmp_path):
+    sources = planted(
+        tmp_path,
+        {
+            "registry.py": "from restd.errors import E",
+            "errors.py": "E = 1",
+            "distill/heads.py": "from restd.registry import E",
+            "artifacts/store.py": "",
+        },
+    )
+    assert list(chain_faults(sources)) == []
+    (tmp_path / "registry.py").write_text("import restd.artifacts.store", encoding="utf-8")
+    assert list(chain_faults(Sources.under(tmp_path))) == [
+        "restd.distill.heads loads restd.distill.heads > restd.registry > restd.artifacts",
+        "restd.distill.heads loads restd.distill.heads > restd.registry > restd.artifacts.store",
+        "restd.registry loads restd.registry > restd.artifacts",
+        "restd.registry loads restd.registry > restd.artifacts.store",
+    ]
+
+
+def test_the_packages_above_a_module_are_part_of_the_chain(tmp_path):
+    """As it once was: a trie in the index room made the distillation load encoders and tables."""
+    sources = planted(
+        tmp_path,
+        {
+            "distill/beyond.py": "from restd.codes.trie import Trie",
+            "codes/trie.py": "Trie = 1",
+            "codes/__init__.py": "from restd.codes.build import build",
+            "codes/build.py": "from restd.encode import vectors",
+            "encode/__init__.py": "from restd.data import tables\nvectors = 1",
+            "data/tables.py": "",
+        },
+    )
+    loaded = [fault for fault in chain_faults(sources) if fault.startswith("restd.distill")]
+    assert loaded[-1] == (
+        "restd.distill.beyond loads restd.distill.beyond > restd.codes > restd.codes.build > restd.encode > "
+        "restd.data.tables"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("import restd.models.t5", True),
+        ("from restd import models", True),
+        ("from restd.models import t5", True),
+        ("try:\n    import restd.models\nexcept ImportError:\n    pass", True),
+        ("class A:\n    from restd.models import t5", True),
+        ("if TYPE_CHECKING:\n    import restd.models", False),
+        ("if TYPE_CHECKING:\n    pass\nelse:\n    import restd.models", True),
+        ("def f():\n    import restd.models", False),
+        ("from restd.errors import E", False),
+    ],
+)
+def test_what_runs_at_import_is_told_from_what_does_not(tmp_path, text, faults):
+    sources = planted(tmp_path, {"codes/x.py": text, "models/t5.py": "", "errors.py": "E = 1"})
+    assert bool(list(chain_faults(sources))) == faults
+
+
+def test_names_that_a_package_imports_when_used_are_followed(tmp_path):
+    lazy = '_HOMES = {"Index": "restd.index.sid_index"}'
+    files = {"codes/x.py": "from restd.index import Index", "index/__init__.py": lazy, "index/sid_index.py": ""}
+    sources = planted(tmp_path, files)
+    assert any(fault.endswith("restd.index.sid_index") for fault in chain_faults(sources))
 
 
 def test_files_stay_small():
@@ -68,8 +158,8 @@ def test_files_stay_small():
 
 
 def test_only_the_command_line_prints():
-    for path in ROOT.rglob("*.py"):
-        if room_of(path) == "cli":
+    for module, path in Sources.under(ROOT).paths.items():
+        if room_of(module) == "cli":
             continue
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"], path

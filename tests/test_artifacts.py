@@ -6,14 +6,24 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from restd.artifacts import create, open_artifact, read_manifest, sole_writer, store, swap
-from restd.errors import ArtifactError
+from restd.artifacts import (
+    create,
+    open_artifact,
+    read_manifest,
+    refuse_foreign_files,
+    sole_writer,
+    store,
+    swap,
+    write_atomically,
+)
+from restd.errors import ArtifactError, DataError
 
 KIND = "numbers"
 
@@ -76,7 +86,7 @@ def test_whitespace_and_truncation_are_caught(tmp_path):
     manifest.write_bytes(original)
     values = folder / "values.safetensors"
     values.write_bytes(values.read_bytes()[:-1])
-    with pytest.raises(ArtifactError, match="bytes where the manifest says"):
+    with pytest.raises(ArtifactError, match="bytes, but the manifest says"):
         read(folder)
     values.unlink()
     with pytest.raises(ArtifactError, match="missing"):
@@ -207,7 +217,7 @@ def test_a_killed_writer_loses_nothing(tmp_path, way):
 def test_a_file_of_the_users_inside_an_artefact_is_never_deleted(tmp_path):
     write(tmp_path / "a", 1)
     (tmp_path / "a" / "notes.txt").write_text("mine")
-    with pytest.raises(ArtifactError, match=r"also holds 'notes.txt'"):
+    with pytest.raises(ArtifactError, match=r"contains 'notes\.txt'"):
         write(tmp_path / "a", 2)
     assert (tmp_path / "a" / "notes.txt").read_text() == "mine"
     assert read(tmp_path / "a") == 1
@@ -263,3 +273,55 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock(tmp_path):
     process.wait()
     process.stdout.close()
     assert enter()
+
+
+def test_a_writer_can_wait_for_another(tmp_path):
+    order = []
+
+    def write_second():
+        with sole_writer(tmp_path, wait=True):
+            order.append("second")
+
+    with sole_writer(tmp_path):
+        second = threading.Thread(target=write_second)
+        second.start()
+        time.sleep(0.2)
+        order.append("first")
+    second.join()
+    assert order == ["first", "second"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    (tmp_path / "q").write_bytes(b"old")
+
+    def breaks():
+        yield b"new"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_atomically(tmp_path / "q", breaks())
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("q", b"old")]
+    with pytest.raises(DataError, match="cannot be written"):
+        write_atomically(tmp_path / "no" / "q", [b"new"])
+
+
+def test_a_reader_of_the_old_file_keeps_all_of_it(tmp_path):
+    (tmp_path / "q").write_bytes(b"old")
+    with (tmp_path / "q").open("rb") as reader:
+        write_atomically(tmp_path / "q", [b"n", b"ew"])
+        assert reader.read() == b"old"
+    assert (tmp_path / "q").read_bytes() == b"new"
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    refuse_foreign_files(folder, ours=("model",), command="restd train")
+    folder.mkdir()
+    for name in ("model", ".model.partial", ".lock"):
+        (folder / name).touch()
+    refuse_foreign_files(folder, ours=("model",), command="restd train")
+    (folder / ".modelling").touch()
+    with pytest.raises(ArtifactError, match=r"run already contains '\.modelling', which restd train did not write"):
+        refuse_foreign_files(folder, ours=("model",), command="restd train")
+    with pytest.raises(ArtifactError, match=r"is a file\. Choose a folder: a new one, or one written by restd train"):
+        refuse_foreign_files(folder / "model", ours=("model",), command="restd train")

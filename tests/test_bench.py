@@ -66,8 +66,8 @@ def test_decode_finds_what_generate_finds(monkeypatch):
     monkeypatch.setattr(decode, "_LARGE", 20_000)
     monkeypatch.setattr(decode, "_BEAM", 10)
     monkeypatch.setattr(decode, "_BATCHES", (1, 2))
-    monkeypatch.setattr(decode, "bench_compact", lambda *told, **options: {})
-    monkeypatch.setattr(decode, "_WANTED", {})
+    monkeypatch.setattr(decode, "bench_compact", lambda *arguments, **options: {})
+    monkeypatch.setattr(decode, "_TARGETS", {})
     found = decode.bench_decode(sids=3_000, rounds=1)
     assert found["identical"]
     assert found["max_score_difference"] < 1e-4
@@ -83,7 +83,7 @@ def test_recommend_ranks_what_generate_ranks(monkeypatch):
     monkeypatch.setattr(recommend, "_ITEMS", 500)
     monkeypatch.setattr(recommend, "_BATCH", 32)
     monkeypatch.setattr(recommend, "_MICRO", 16)
-    monkeypatch.setattr(recommend, "_ASKED", 4)
+    monkeypatch.setattr(recommend, "_USERS", 4)
     found = recommend.bench_recommend(updates=2, rounds=1, users=100)
     assert found["identical"]
     assert found["max_score_difference"] < 1e-4

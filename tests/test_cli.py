@@ -28,7 +28,7 @@ def indexed(run, items_csv, tmp_path):
 
 
 def test_from_csv_to_an_index_in_one_command(run, indexed, items_csv):
-    code, out, _ = run("inspect", indexed)
+    code, out, _ = run("index", "inspect", indexed)
     assert code == 0
     assert "300 items, 100.00% unique SIDs" in out
     quality = json.loads((indexed / "quality.json").read_text())
@@ -43,7 +43,7 @@ def test_from_csv_to_an_index_in_one_command(run, indexed, items_csv):
 
 
 def test_json_goes_alone_to_standard_output(run, indexed, tmp_path):
-    code, out, _ = run("inspect", indexed, "--json", "--png", tmp_path / "picture.png")
+    code, out, _ = run("index", "inspect", indexed, "--json", "--png", tmp_path / "picture.png")
     assert code == 0
     assert json.loads(out)["items"] == 300
     assert (tmp_path / "picture.png").stat().st_size > 10_000
@@ -82,30 +82,39 @@ def test_recipes_and_settings(run, items_csv, tmp_path):
 
 @pytest.mark.parametrize("name", ["paper-index", "recommendation-index"])
 def test_packaged_recipes_are_valid(name):
-    from restd.cli.index import _config
+    from restd.cli.index import index_config
 
-    config = _config(name, [], {}, levels=None, codes=None, dim=None, seed=None)
+    config = index_config(name, [], {}, levels=None, codes=None, dim=None, seed=None)
     assert config.fit.codes == 256
 
 
 def test_add_and_remove(run, indexed, tmp_path):
     (tmp_path / "new.csv").write_text("id,title,description\nn1,red steel mug,small\nn2,oak desk,large\n")
-    code, out, _ = run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")
+    code, out, _ = run("index", "add", "--index", indexed, "--catalog", tmp_path / "new.csv")
     assert code == 0
     assert "2 items added to 300" in out
     assert len(SidIndex.load(indexed)) == 302
-    code, out, _ = run("remove", "--index", indexed, "--ids", "n1,i0", "--json")
+    code, out, _ = run("index", "remove", "--index", indexed, "--ids", "n1,i0", "--json")
     assert json.loads(out) == {"removed": 2, "items": 300}
 
 
 def test_import(run, indexed, tmp_path):
     built = SidIndex.load(indexed)
     pq.write_table(pa.table({"asin": built.table.ids, "sid": built.sids.tolist()}), tmp_path / "codes.parquet")
-    np.save(tmp_path / "books.npy", built.codebooks.values)
+    np.save(tmp_path / "books.npy", built.codebooks.values.numpy())
     np.save(tmp_path / "latents.npy", built.latents)
-    files = ("--codes", tmp_path / "codes.parquet", "--codebooks", tmp_path / "books.npy")
+    files = (tmp_path / "codes.parquet", "--codebooks", tmp_path / "books.npy")
     code, out, err = run(
-        "index", *files, "--latents", tmp_path / "latents.npy", "--map", "id=asin", "--out", tmp_path / "i", "--json"
+        "index",
+        "import",
+        *files,
+        "--latents",
+        tmp_path / "latents.npy",
+        "--map",
+        "id=asin",
+        "--out",
+        tmp_path / "i",
+        "--json",
     )
     assert code == 0, err
     assert json.loads(out)["unique"] == 1.0
@@ -146,30 +155,30 @@ NAN[3, 1] = np.nan
 MISTAKES = {
     "missing column": (index_of("name,title\n1,mug\n"), "no column 'id'"),
     "mapped column missing": (index_of("a,title\n1,mug\n", "--map", "id=b"), "no column 'b'"),
-    "map without equals": (index_of("id\n1\n", "--map", "id"), "not of the form ours=yours"),
-    "duplicate id": (index_of("id,title\n1,a\n1,b\n"), "'1' was given already in row 2"),
+    "map without equals": (index_of("id\n1\n", "--map", "id"), "Expected --map OURS=YOURS"),
+    "duplicate id": (index_of("id,title\n1,a\n1,b\n"), "'1' is already in row 2"),
     "not UTF-8": (index_of(b"id,title\n1,a\n2,\xff\n"), "row 3, column 'title': the bytes are not UTF-8"),
-    "NaN vectors": (index_vectors(NAN), "vector 3 holds NaN"),
-    "too few vectors": (index_vectors(np.ones((7, 4), np.float32)), "7 vectors for 300 items"),
+    "NaN vectors": (index_vectors(NAN), "vector 3 contains NaN"),
+    "too few vectors": (index_vectors(np.ones((7, 4), np.float32)), "contains 7 vectors, but"),
     "vectors in one row": (index_vectors(np.ones(300, np.float32)), "shape (300,)"),
-    "fewer items than codes": (index_of(many(40, "{n},item {n}"), "--codes", "64"), "only 40 items"),
+    "fewer items than codes": (index_of(many(40, "{n},item {n}"), "--codes", "64"), "only 40"),
     "all items identical": (index_of(many(50, "{n},same words"), "--codes", "4"), "same vector"),
-    "no text anywhere": (index_of(many(50, "{n},")), "holds a word"),
+    "no text anywhere": (index_of(many(50, "{n},")), "contains a word"),
     "more items than addresses": (
         index_of(many(50, "{n},item {n} is no {n}"), "--codes", "4", "--levels", "2"),
         "50 items do not fit the 16 addresses",
     ),
     "unknown policy": (index_of("id\n1\n", "--policy", "hope"), "single_substitution"),
-    "unknown quantizer": (index_of("id\n1\n", "--quantizer", "opq"), "[index] quantizer = 'opq'"),
+    "unknown quantizer": (index_of("id\n1\n", "--quantizer", "opq"), "Unknown quantiser 'opq'"),
     "unknown setting": (index_of("id\n1\n", "--set", "kmeans.speed=9"), "no setting 'speed'"),
-    "unknown section": (index_of("id\n1\n", "--set", "kmean.codes=9"), "[kmean] means nothing"),
+    "unknown section": (index_of("id\n1\n", "--set", "kmean.codes=9"), "Unknown section [kmean]"),
     "setting without value": (index_of("id\n1\n", "--set", "kmeans"), "section.name=value"),
     "setting of a wrong type": (index_of("id\n1\n", "--set", "kmeans.levels=many"), "[kmeans] levels = 'many'"),
     "unknown recipe": (index_of("id\n1\n", "--recipe", "cake"), "paper-index"),
-    "codes that are no number": (index_of("id\n1\n", "--codes", "lots"), "neither auto, a number"),
+    "codes that are no number": (index_of("id\n1\n", "--codes", "lots"), "must be auto, a number"),
     "no such file": (lambda tmp_path: ("index", "--catalog", tmp_path / "nothing.csv"), "does not exist"),
     "no catalogue": (lambda tmp_path: ("index",), "--catalog is missing"),
-    "codebooks without codes": (index_of("id\n1\n", "--codebooks", "x.npy"), "--codes TABLE"),
+    "codebooks without codes": (index_of("id\n1\n", "--codebooks", "x.npy"), "restd index import TABLE"),
     "shop too small": (lambda tmp_path: ("data", "shop", "--items", 3), "500"),
     "unknown locale": (lambda tmp_path: ("data", "shop", "--locale", "fr"), "us, es"),
 }
@@ -180,11 +189,11 @@ def test_mistakes_end_in_one_sentence(run, tmp_path, mistake):
     arguments, message = MISTAKES[mistake]
     code, out, err = run(*arguments(tmp_path), "--out", tmp_path / "out")
     assert code == 2, (out, err)
-    told = [line for line in err.splitlines() if line.startswith("restd:")]
-    assert len(told) == 1
-    assert message in told[0]
+    errors = [line for line in err.splitlines() if line.startswith("restd:")]
+    assert len(errors) == 1
+    assert message in errors[0]
     assert "Traceback" not in err
-    assert told[0] == err.splitlines()[-1]
+    assert errors[0] == err.splitlines()[-1]
 
 
 def check_of(judgments):
@@ -200,11 +209,11 @@ def check_of(judgments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (check_of("query,item,grade\nmug,1,Z\n"), "grade 'Z' is neither one of E, S, C, I"),
+        (check_of("query,item,grade\nmug,1,Z\n"), "unknown grade 'Z'. Expected one of E, S, C, I"),
         (check_of("query,item\nmug,7\n"), "'7' is not in the catalogue"),
-        (lambda tmp_path: ("inspect", tmp_path), "is not an artefact"),
+        (lambda tmp_path: ("index", "inspect", tmp_path), "is not an artefact"),
         (lambda tmp_path: ("data", "check", tmp_path), "no file named items.*"),
-        (lambda tmp_path: ("bench", "vibes"), "wanted one of index, trie, shop, overhead, teacher"),
+        (lambda tmp_path: ("bench", "vibes"), "Known: index, trie, shop, overhead, teacher"),
     ],
 )
 def test_mistakes_of_other_commands(run, tmp_path, arguments, message):
@@ -220,7 +229,7 @@ def test_an_output_folder_that_holds_something_else(run, items_csv, tmp_path):
     for arguments in (("index", "--catalog", items_csv), ("data", "shop", "--items", 500)):
         code, _, err = run(*arguments, "--out", tmp_path / "out")
         assert code == 2
-        assert "choose another" in err
+        assert "choose another" in err.lower()
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
 
@@ -243,7 +252,7 @@ def test_a_full_disk_keeps_the_old_index(run, indexed, items_csv, monkeypatch):
 def test_damage_is_told(run, indexed):
     path = indexed / "index" / "items.parquet"
     path.write_bytes(path.read_bytes()[:-3])
-    code, _, err = run("inspect", indexed)
+    code, _, err = run("index", "inspect", indexed)
     assert code == 2
     assert "items.parquet has" in err
 
@@ -264,7 +273,7 @@ def test_help_is_quick_and_needs_no_torch():
     script += "except SystemExit: pass\nassert 'torch' not in sys.modules and 'faiss' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("data", "index", "inspect", "add", "remove", "bench"):
+    for command in ("data", "index", "train", "search", "bench", "--version", "--show-completion"):
         assert command in done.stdout
 
 
@@ -279,7 +288,7 @@ def test_public_names():
 
 def test_the_same_command_after_an_add_does_not_undo_it(run, indexed, items_csv, tmp_path):
     (tmp_path / "new.csv").write_text("id,title,description\nn1,red steel mug,small\n")
-    assert run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")[0] == 0
+    assert run("index", "add", "--index", indexed, "--catalog", tmp_path / "new.csv")[0] == 0
     code, _, err = run("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", indexed)
     assert code == 2
     assert "would undo that" in err
@@ -294,7 +303,7 @@ def test_new_items_are_read_as_the_old_ones_were(run, tmp_path):
     (tmp_path / "b.csv").write_text("asin,name,junk\nx,red blue oak,other noise\n")
     arguments = ("--map", "id=asin", "--map", "title=name", "--text", "name", "--encoder", "tfidf-svd")
     assert run("index", "--catalog", tmp_path / "a.csv", *arguments, "--out", tmp_path / "i")[0] == 0
-    code, out, err = run("add", "--index", tmp_path / "i", "--catalog", tmp_path / "b.csv")
+    code, out, err = run("index", "add", "--index", tmp_path / "i", "--catalog", tmp_path / "b.csv")
     assert code == 0, err
     assert "still fit" in out
 
@@ -306,11 +315,11 @@ def test_embeddings_of_another_index_are_refused_by_add(run, indexed, tmp_path):
     assert run("index", "--catalog", tmp_path / "other.csv", "--encoder", "tfidf-svd", "--out", tmp_path / "o")[0] == 0
     shutil.rmtree(indexed / "embeddings")
     (tmp_path / "new.csv").write_text("id,title,description\nn1,red steel mug,small\n")
-    code, _, err = run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")
+    code, _, err = run("index", "add", "--index", indexed, "--catalog", tmp_path / "new.csv")
     assert code == 2
     assert "no embeddings beside the index" in err
     shutil.copytree(tmp_path / "o" / "embeddings", indexed / "embeddings")
-    code, _, err = run("add", "--index", indexed, "--catalog", tmp_path / "new.csv")
+    code, _, err = run("index", "add", "--index", indexed, "--catalog", tmp_path / "new.csv")
     assert code == 2
     assert "was made with" in err
 
@@ -318,7 +327,7 @@ def test_embeddings_of_another_index_are_refused_by_add(run, indexed, tmp_path):
 def test_a_damaged_cache_says_what_to_delete_and_does_not_hide_the_index(run, indexed, items_csv):
     shard = next((indexed / "embeddings").glob("shard-*"))
     shard.write_bytes(shard.read_bytes()[:-1])
-    code, out, err = run("inspect", indexed)
+    code, out, err = run("index", "inspect", indexed)
     assert code == 0
     assert "300 items" in out
     code, _, err = run("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", indexed)
@@ -330,9 +339,9 @@ def test_places_that_cannot_be_written(run, items_csv, indexed, tmp_path):
     (tmp_path / "file").write_text("x")
     for arguments in (
         ("index", "--catalog", items_csv, "--encoder", "tfidf-svd", "--out", tmp_path / "file" / "x"),
-        ("inspect", indexed, "--png", tmp_path / "nowhere" / "x.png"),
-        ("inspect", indexed, "--png", tmp_path / "x.foo"),
-        ("remove", "--index", indexed, "--ids", ","),
+        ("index", "inspect", indexed, "--png", tmp_path / "nowhere" / "x.png"),
+        ("index", "inspect", indexed, "--png", tmp_path / "x.foo"),
+        ("index", "remove", "--index", indexed, "--ids", ","),
     ):
         code, _, err = run(*arguments)
         assert code == 2, err
@@ -360,15 +369,15 @@ def test_interruption(run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (pa.table({"id": ["a", "b"], "sid": [[0.5], [1.0]]}), "no whole number"),
+        (pa.table({"id": ["a", "b"], "sid": [[0.5], [1.0]]}), "not a whole number"),
         (pa.table({"id": ["a", "b"], "sid": ["-1", "-2"]}), "codes from -2"),
         (pa.table({"id": ["a", None], "sid": [[0], [1]]}), "empty id"),
-        (pa.table({"id": pa.array([], pa.string()), "sid": pa.array([], pa.list_(pa.int64()))}), "holds no items"),
+        (pa.table({"id": pa.array([], pa.string()), "sid": pa.array([], pa.list_(pa.int64()))}), "has no items"),
     ],
 )
 def test_bad_codes(run, tmp_path, table, message):
     pq.write_table(table, tmp_path / "codes.parquet")
-    code, _, err = run("index", "--codes", tmp_path / "codes.parquet", "--out", tmp_path / "i")
+    code, _, err = run("index", "import", tmp_path / "codes.parquet", "--out", tmp_path / "i")
     assert code == 2
     assert message in err
 
@@ -377,13 +386,13 @@ def test_import_refuses_what_it_would_ignore_and_round_trips(run, indexed, tmp_p
     codes = indexed / "index" / "items.parquet"
     pq.write_table(pq.read_table(codes).drop_columns("raw"), tmp_path / "codes.parquet")
     books = indexed / "index" / "codebooks.safetensors"
-    arguments = ("--codes", tmp_path / "codes.parquet", "--codebooks", books)
-    code, _, err = run("index", *arguments, "--levels", 7, "--out", tmp_path / "i")
+    arguments = (tmp_path / "codes.parquet", "--codebooks", books)
+    code, _, err = run("index", "--codes", *arguments, "--levels", 7, "--out", tmp_path / "i")
     assert code == 2
-    assert "--levels means nothing" in err
-    assert run("index", *arguments, "--out", tmp_path / "i")[0] == 0
+    assert "--levels has no effect" in err
+    assert run("index", "import", *arguments, "--out", tmp_path / "i")[0] == 0
     assert SidIndex.load(tmp_path / "i").layout() == SidIndex.load(indexed).layout()
-    code, _, err = run("index", *arguments, "--out", indexed)
+    code, _, err = run("index", "import", *arguments, "--out", indexed)
     assert code == 2
     assert "another --out" in err
 
@@ -394,4 +403,4 @@ def test_benchmarks_take_their_own_options_only(run):
     assert "no option --items" in err
     code, _, err = run("bench", "index", "--items", -5)
     assert code == 2
-    assert "too few" in err
+    assert "at least 1,000" in err

@@ -30,22 +30,22 @@ def test_answers_have_titles_scores_and_sids(search):
 def test_json_goes_alone_to_standard_output(search):
     code, out, _ = search("oak desk", "-k", 3, "--json", "--where", "category=desk")
     assert code == 0
-    found = json.loads(out)
-    assert found["query"] == "oak desk"
-    assert len(found["hits"]) == 3
-    assert all(hit["item"].endswith("desk") and len(hit["sid"]) == 3 for hit in found["hits"])
+    record = json.loads(out)
+    assert record["query"] == "oak desk"
+    assert len(record["hits"]) == 3
+    assert all(hit["item"].endswith("desk") and len(hit["sid"]) == 3 for hit in record["hits"])
 
 
 def test_many_queries_from_a_file(search, tmp_path):
     (tmp_path / "queries.txt").write_text("oak desk\n\nglass lamp\n", "utf-8")
     (tmp_path / "queries.csv").write_text("query,other\noak desk,1\nglass lamp,2\noak desk,3\n", "utf-8")
     answers = [search("--queries", tmp_path / name, "--json", "-k", 2)[1] for name in ("queries.txt", "queries.csv")]
-    assert [found["query"] for found in json.loads(answers[0])] == ["oak desk", "glass lamp"]
+    assert [record["query"] for record in json.loads(answers[0])] == ["oak desk", "glass lamp"]
     assert answers[0] == answers[1]
 
 
 def test_an_explanation_is_a_table_and_a_sentence(search):
-    code, out, _ = search("oak desk", "--explain", "red-glass-kettle", "--width", 1)
+    code, out, _ = search("oak desk", "--explain", "red-glass-kettle", "--beam", 1, "-k", 1)
     assert code == 0
     assert "red-glass-kettle was lost at level 1" in out
     assert "finds it" in out
@@ -61,23 +61,23 @@ def test_hybrid_in_one_call(search):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ((), "Either a query or --queries"),
+        ((), "Pass either a query or --queries"),
         (("  ",), "holds no text"),
         (("desk", "-k", 0), "k = 0"),
         (("desk", "--where", "colour=red"), "no column 'colour'"),
         (("desk", "--where", "title=nothing"), "No item meets the filter"),
         (("desk", "--explain", "nobody"), "'nobody'"),
         (("desk", "--index", "nowhere"), "nowhere"),
-        (("desk", "--queries", "file.txt"), "Either a query or --queries"),
+        (("desk", "--queries", "file.txt"), "Pass either a query or --queries"),
     ],
 )
-def test_mistakes_end_in_a_sentence(search, words, said):
+def test_mistakes_end_in_a_sentence(search, words, message):
     code, out, err = search(*words)
     assert code == 2
     assert out == ""
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 
@@ -87,3 +87,19 @@ def test_odd_queries_are_answered(search):
         assert code == 0, err
         assert len(json.loads(out)["hits"]) == 2
     assert search("desk", "-k", 10_000, "--json")[0] == 0
+
+
+def test_the_command_has_the_defaults_of_python():
+    from inspect import signature
+
+    from restd.cli.options import HEAD_WEIGHT
+    from restd.cli.recommend import recommend
+    from restd.cli.search import search
+    from restd.search import HeadUse, SearchOptions
+
+    defaults = SearchOptions()
+    for command in (search, recommend):
+        parameters = signature(command).parameters
+        shared = {"k", "beam", "score_norm", "category_width", "mode"} & parameters.keys()
+        assert {name: parameters[name].default for name in shared} == {name: getattr(defaults, name) for name in shared}
+    assert HeadUse("fuse").weight == HEAD_WEIGHT

@@ -38,7 +38,7 @@ def test_from_question_to_page(place, compare, command):
     assert list(json.loads(out)["conditions"]) == ["base", "restd"]
     assert "nothing has changed" in err
     for name in ("conflicts", "beam"):
-        code, out, _ = command("analyze", name, "--study", place / "study")
+        code, out, _ = command("analyze", name, place / "study")
         assert code == 0
         assert "restd report" in out
     code, out, _ = command("report", place / "study", "--title", "Mine")
@@ -53,12 +53,12 @@ def test_from_question_to_page(place, compare, command):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("--seeds", "one,two"), "no list of whole numbers"),
+        (("--seeds", "one,two"), "must be whole numbers"),
         (("--seeds", ""), "at least one"),
-        (("--objectives", "everything"), "'everything' is unknown"),
-        (("--baselines", "elastic"), "wanted one of bm25"),
+        (("--objectives", "everything"), "Unknown objective 'everything'"),
+        (("--baselines", "elastic"), "Known: bm25"),
         (("--measures", "P@5"), "wanted Recall@k"),
         (("--split", "test"), "no queries in the split 'test'"),
         (("--router", "mine"), "router"),
@@ -66,10 +66,10 @@ def test_from_question_to_page(place, compare, command):
         (("--init", "nowhere"), "nowhere"),
     ],
 )
-def test_every_mistake_is_one_sentence(compare, tmp_path, words, said):
+def test_every_mistake_is_one_sentence(compare, tmp_path, words, message):
     code, _, err = compare(*words, out=tmp_path / "study")
     assert code == 2
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert err.count("restd: ") == 1
 
@@ -85,7 +85,7 @@ def test_a_study_of_another_index_is_refused(place, compare, tmp_path):
 
 def test_all_analyses_at_once(place, compare, command):
     assert compare("--objectives", "base,rbd,restd", out=place / "whole")[0] == 0
-    code, out, _ = command("analyze", "all", "--study", place / "whole", "--queries", "5", "--count", "1", "--json")
+    code, out, _ = command("analyze", "all", place / "whole", "--queries", "5", "--count", "1", "--json")
     assert code == 0
     names = [finding["name"] for finding in json.loads(out)]
     assert names == [

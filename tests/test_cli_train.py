@@ -23,8 +23,8 @@ def world(tmp_path_factory):
 @pytest.fixture
 def train(world, tmp_path, command):
     def train(*extra, index=world[0], data=world[1], out=tmp_path / "run", settings=(*TINY["compact"], *FAST)):
-        chosen = [word for setting in settings for word in ("--set", setting)]
-        return command("train", "--index", index, "--data", data, "--out", out, *chosen, *extra)
+        sets = [word for setting in settings for word in ("--set", setting)]
+        return command("train", "--index", index, "--data", data, "--out", out, *sets, *extra)
 
     return train
 
@@ -47,10 +47,10 @@ def test_a_run_says_what_it_will_cost_and_where_the_model_is(train, tmp_path):
     assert "GB of memory (cpu)" in err
     assert "30 pairs of 15 queries" in err
     assert f"Model: {tmp_path / 'run' / 'model'} (objective base, 6 updates)" in out
-    told = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
-    assert told["told"]["train"]["updates"] == 6
-    assert told["told"]["model"]["compact"]["width"] == 32
-    assert {"processor", "threads", "precision"} <= told["machine"].keys()
+    record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
+    assert record["told"]["train"]["updates"] == 6
+    assert record["told"]["model"]["compact"]["width"] == 32
+    assert {"processor", "threads", "precision"} <= record["machine"].keys()
     code, _, err = train("--updates", 6)
     assert code == 0
     assert "Kept the model" in err
@@ -78,8 +78,8 @@ def test_a_checkpoint_of_another_index(train, world, tmp_path):
 
 
 def test_an_objective_that_needs_residuals_on_an_index_without(train, world, tmp_path):
-    held = SidIndex.load(world[0])
-    table = pa.table({"id": held.table.ids, "sid": pa.array(held.sids.tolist(), pa.list_(pa.int64()))})
+    index = SidIndex.load(world[0])
+    table = pa.table({"id": index.table.ids, "sid": pa.array(index.sids.tolist(), pa.list_(pa.int64()))})
     pq.write_table(table, tmp_path / "sids.parquet")
     from restd.index import import_index
 
@@ -130,14 +130,14 @@ def test_a_hub_model_that_cannot_be_reached(train, monkeypatch):
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (("--objective", "magic"), ("'magic' is unknown", "base, rbd")),
+        (("--objective", "magic"), ("Unknown objective 'magic'", "base, rbd")),
         (("--backbone", "bert"), ("backbone", "'bert'")),
         (("--set", "train.speed=9"), ("[train] has no setting 'speed'",)),
-        (("--set", "magic.wand=1"), ("[magic] means nothing", "continuation")),
-        (("--set", "train.batch=7"), ("7 cannot be made of micro-batches of 4", "multiple of 4")),
+        (("--set", "magic.wand=1"), ("Unknown section [magic]", "continuation")),
+        (("--set", "train.batch=7"), ("train.batch (7) must be divisible by train.micro",)),
         (("--init", "nowhere"), ("nowhere is not an artefact",)),
         (("--recipe", "nothing"), ("neither a .toml file nor one of",)),
-        (("--set", "compact.heads=3"), ("32 cannot be parted among 3 heads",)),
+        (("--set", "compact.heads=3"), ("compact.width (32) must be divisible by compact.heads (3)",)),
         (("--set", "train.tracker=nobody"), ("nobody",)),
     ],
 )
@@ -148,19 +148,20 @@ def test_mistakes_end_in_a_sentence(train, extra, words):
 def test_an_out_that_is_not_ours(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("precious", "utf-8")
-    refused(train("--updates", 2), "thesis.txt", "choose another --out")
+    refused(train("--updates", 2), "thesis.txt", "Choose another --out")
 
 
 @pytest.mark.parametrize("recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies", "few-pairs"])
 def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("restd.cli.train._body_of", lambda folder: "t5" if "esci" in recipe else "compact")
+    saved = {"kind": "t5", "body": "t5"} if "esci" in recipe else {"kind": "compact", "body": "compact"}
+    monkeypatch.setattr("restd.models.read_description", lambda folder: saved)
     model, base = configure(recipe, [])
     _, continued = configure(recipe, [], objective="restd", continued_from=tmp_path)
     assert base.train.epochs > 0
     assert continued.train.updates > 0
     if recipe.startswith("paper"):
         assert model.backbone == "calir"
-        assert model.t5.model == ("google-t5/t5-base" if recipe.endswith("us") else "google/mt5-base")
+        assert model.section("t5").model == ("google-t5/t5-base" if recipe.endswith("us") else "google/mt5-base")
         assert base.train.lr == (5e-4 if recipe.endswith("us") else 1e-4)
         assert (continued.train.updates, continued.train.batch, continued.train.micro) == (1_200, 128, 8)
         assert (continued.train.lr, continued.train.warm_up) == (1e-5, 120)
@@ -169,13 +170,13 @@ def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
 
 def test_the_small_tigers_recipe_is_for_recommending():
     model, config = configure("tiger-small", [])
-    assert (model.task, model.tiger.causal, config.train.epochs) == ("recommend", True, 25)
+    assert (model.task, model.section("tiger").causal, config.train.epochs) == ("recommend", True, 25)
     with pytest.raises(ConfigError, match="not for search"):
         configure("tiger-small", [], task="search")
 
 
 def test_options_replace_what_a_recipe_says():
-    _, config = configure("shop", ["train.lr=0.5"], given={"updates": 7})
+    _, config = configure("shop", ["train.lr=0.5"], options={"updates": 7})
     assert (config.train.updates, config.train.epochs, config.train.lr) == (7, 0, 0.5)
     _, config = configure(None, ["train.epochs=3"])
     assert (config.train.updates, config.train.epochs) == (0, 3)

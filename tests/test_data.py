@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from restd.data import Catalog, Source, check_data, read_histories, read_judgments, refuse_unknown_items, write_dataset
 from restd.data.judgments import split_of_queries
+from restd.data.readers import column_names
 from restd.data.text import words
 from restd.errors import ArtifactError, DataError
 
@@ -63,7 +64,7 @@ def test_chosen_text_columns_in_their_order(tmp_path):
     catalog = Catalog(path, columns=COLUMNS, text=("blurb", "path", "name"))
     first = next(catalog.batches())
     assert catalog.texts(first)[0].as_py() == "Holds tea. Kitchen Mugs. Red mug"
-    with pytest.raises(DataError, match="no column 'weight' to take text from"):
+    with pytest.raises(DataError, match="no column 'weight' to encode"):
         Catalog(path, columns=COLUMNS, text=("weight",)).ids()
 
 
@@ -79,12 +80,12 @@ def test_identity_follows_content_and_reading(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("title\nmug\n", "no column 'id'; it has: title; name yours with --map id=COLUMN"),
-        ("id,title\na,x\nb,y\na,z\n", "row 4, column 'id': id 'a' was given already in row 2"),
-        ("id,title\na,x\n,y\n", "row 3, column 'id': an item needs an id"),
+        ("title\nmug\n", "no column 'id'; it has: title. Map yours with --map id=COLUMN"),
+        ("id,title\na,x\nb,y\na,z\n", "row 4, column 'id': id 'a' is already in row 2"),
+        ("id,title\na,x\n,y\n", "row 3, column 'id': the id is missing"),
         ("id,title\na,x,extra\n", "has 3 columns, the header 2"),
-        ("id,title,title\na,x,y\n", "names column 'title' twice"),
-        ("id,title\n", "holds no items"),
+        ("id,title,title\na,x,y\n", "has column 'title' twice"),
+        ("id,title\n", "contains no items"),
         ("", "is empty"),
         (b"id,title\na,x\nb,\xff\xfe\n", "row 3, column 'title': the bytes are not UTF-8"),
     ],
@@ -99,9 +100,9 @@ def test_bad_item_tables(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"id": "a"}\n{"id": \n', "row 2 is not JSON"),
-        (b'{"id": "a"}\n["b"]\n', "row 2 is not an object"),
-        (b'{"id": "a"}\n{"id": "\xff"}\n', "row 2 is not UTF-8"),
+        (b'{"id": "a"}\n{"id": \n', "line 2: not a JSON object .Expecting value.; write one object per line"),
+        (b'{"id": "a"}\n["b"]\n', "line 2: not a JSON object .type list."),
+        (b'{"id": "a"}\n{"id": "\xff"}\n', "line 2: byte 9 is not UTF-8"),
     ],
 )
 def test_bad_json_lines(tmp_path, content, message):
@@ -120,7 +121,7 @@ def test_missing_and_strange_files(tmp_path):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 but not really")
     with pytest.raises(DataError, match="could not be read"):
         Catalog(tmp_path / "broken.parquet").ids()
-    with pytest.raises(DataError, match="'colour' is not one of"):
+    with pytest.raises(DataError, match=r"unknown name 'colour'\. Expected one of"):
         Catalog(write_rows(tmp_path / "items.csv"), columns={"colour": "name"}).ids()
 
 
@@ -154,12 +155,18 @@ def test_many_numeric_grades(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("query,item,grade\nmug,1,E\nmug,2,X\n", "row 3, column 'grade': grade 'X' is neither one of E, S, C, I"),
-        ("query,item,grade\nmug,1,-1\n", "row 2, column 'grade': grade '-1'"),
+        (
+            "query,item,grade\nmug,1,E\nmug,2,X\n",
+            "row 3, column 'grade': unknown grade 'X'",
+        ),
+        ("query,item,grade\nmug,1,-1\n", "row 2, column 'grade': unknown grade '-1'"),
         ("query,item\nmug,1\n,2\n", "row 3, column 'query' is empty"),
-        ("query,item,split\nmug,1,dev\n", "row 2, column 'split': split 'dev' is not one of train, valid, test"),
+        (
+            "query,item,split\nmug,1,dev\n",
+            "column 'split': unknown split 'dev'. Expected one of: train",
+        ),
         ("query\nmug\n", "no column 'item'"),
-        ("query,item\n", "holds no judgments"),
+        ("query,item\n", "contains no judgments"),
     ],
 )
 def test_bad_judgments(tmp_path, text, message):
@@ -243,21 +250,21 @@ def test_check_counts_what_is_doubtful(tmp_path):
         for query, item, grade, split in judged
     ]
     write_dataset(source_of(items, rows), tmp_path / "set")
-    found = check_data(tmp_path / "set")
-    assert found.catalog.items == 4
-    assert (found.catalog.empty_titles, found.catalog.without_text, found.catalog.repeated_texts) == (1, 1, 1)
-    assert (found.catalog.categories, found.catalog.depth, found.catalog.without_category) == (2, 2, 1)
-    assert found.judgments is not None
-    assert found.judgments.repeated_pairs == 3
-    assert found.judgments.contradicting_pairs == 1
-    assert found.judgments.queries_in_two_splits == 1
-    assert found.judgments.held_out_positives_unseen == 0.5
-    assert found.judgments.items_with_training_query == 0.5
-    test = found.judgments.splits["test"]
+    check = check_data(tmp_path / "set")
+    assert check.catalog.items == 4
+    assert (check.catalog.empty_titles, check.catalog.without_text, check.catalog.repeated_texts) == (1, 1, 1)
+    assert (check.catalog.categories, check.catalog.depth, check.catalog.without_category) == (2, 2, 1)
+    assert check.judgments is not None
+    assert check.judgments.repeated_pairs == 3
+    assert check.judgments.contradicting_pairs == 1
+    assert check.judgments.queries_in_two_splits == 1
+    assert check.judgments.held_out_positives_unseen == 0.5
+    assert check.judgments.items_with_training_query == 0.5
+    test = check.judgments.splits["test"]
     assert (test.queries, test.without_positives, test.positives) == (3, 1, 2)
     assert test.histogram["0"] == 1
     assert test.histogram["1"] == 2
-    assert len(found.warnings) == 5
+    assert len(check.warnings) == 5
 
 
 @pytest.mark.parametrize(
@@ -319,6 +326,53 @@ def test_json_lines_whose_first_record_lacks_a_column(tmp_path):
     (tmp_path / "items.jsonl").write_text('{"id": 1}\n{"id": 2, "title": "mug"}\n{"id": 99999999999999999999}\n')
     catalog = Catalog(tmp_path / "items.jsonl")
     assert pa.Table.from_batches(list(catalog.batches(1)))["title"].to_pylist() == ["", "mug", ""]
+
+
+def test_a_key_of_json_lines_that_appears_late_is_a_column(tmp_path):
+    late = [{"id": n} for n in range(1_500)] + [{"id": 1_500, "colour": "teal"}]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, late)))
+    catalog = Catalog(tmp_path / "items.jsonl")
+    *_, last = catalog.batches(rows=500)
+    assert last.schema.names == ["id", "title", "category", "colour"]
+    assert (catalog.text_columns, catalog.texts(last).to_pylist()) == (["title", "colour"], ["teal"])
+
+
+def test_a_column_of_json_lines_that_begins_empty_is_text(tmp_path):
+    late = [
+        {"id": n, "colour": "teal" if n >= 8_192 else None, "sizes": [n] if n > 8_192 else []} for n in range(9_000)
+    ]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, late)))
+    catalog = Catalog(tmp_path / "items.jsonl")
+    batches = list(catalog.batches())
+    assert catalog.text_columns == ["title", "colour"]
+    assert catalog.texts(batches[-1]).to_pylist()[0] == "teal"
+    assert {batch.schema.field("sizes").type for batch in batches} == {pa.list_(pa.int64())}
+
+
+def test_types_of_json_lines_do_not_depend_on_where_batches_end(tmp_path):
+    values = [1, 2.5, None, 2**60, 3]  # Arrow does not take so large a number for a fraction
+    mixed = [True, "x", None, {"a": 1}, 7]
+    records = [{"id": n, "number": values[n], "mixed": mixed[n], "never": None, "none": []} for n in range(5)]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, records)))
+    for rows in (1, 2, 5):
+        table = pa.Table.from_batches(list(Catalog(tmp_path / "items.jsonl").batches(rows)))
+        assert table["number"].to_pylist() == [
+            "1",
+            "2.5",
+            None,
+            str(2**60),
+            "3",
+        ]
+        assert table["mixed"].to_pylist() == ["True", "x", None, "{'a': 1}", "7"]
+        assert (table["never"].type, table["none"].type) == (pa.string(), pa.list_(pa.string()))
+
+
+def test_a_file_of_json_lines_that_changed_is_read_again(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": 1}\n')
+    assert column_names(path) == ["id"]
+    path.write_text('{"id": 1, "title": "mug"}\n')
+    assert column_names(path) == ["id", "title"]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from restd.distill import (
     shape_swap,
     shuffled,
 )
-from restd.distill.functions import teacher_distribution
+from restd.distill.equations import cells, teacher_distribution
 from restd.distill.matching import match
 from restd.errors import ConfigError
-from tests.test_distill_functions import level_sizes, made, seeds
+from tests.test_distill_equations import level_sizes, made, seeds
 
 TAU = 0.8
 
@@ -69,7 +69,7 @@ def test_controls_are_distributions_deterministic_and_blind_to_the_batch(name):
     few = torch.tensor([17, 3, 100])
     assert torch.allclose(first.targets(few).values, values[few], atol=1e-6)
     assert 0.0 < first.replaced <= 1.0
-    masked = values[:, : base.geometry.levels][:, ~base.geometry.code_mask]
+    masked = values[:, : base.geometry.levels][:, ~base.geometry.codebooks.mask]
     assert (masked == 0).all()
 
 
@@ -99,7 +99,17 @@ def test_future_hard_is_soft_now_and_hard_later():
         for offset in range(3 - state):
             found = targets.values[:, targets.slot_of[state, offset]]
             assert torch.equal(found, (own if offset == 0 else hard)[:, state + offset])
-    assert FutureHardTeacher(base).replaced == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("levels", [1, 3, 4])
+def test_future_hard_replaces_the_cells_with_an_offset_within_the_horizon(levels):
+    base = crowd(sizes=(5, 4, 6, 3)[:levels])
+    for horizon in range(1, levels + 1):
+        pairs = cells(levels, horizon)
+        share = sum(offset > 0 for _, offset in pairs) / len(pairs)
+        assert FutureHardTeacher(base, horizon).replaced == pytest.approx(share)
+    assert FutureHardTeacher(base).replaced == FutureHardTeacher(base, levels).replaced
+    assert FutureHardTeacher(base, levels + 5).replaced == FutureHardTeacher(base, levels).replaced
 
 
 def test_shuffle_is_a_derangement_of_whole_trajectories():
@@ -116,7 +126,7 @@ def test_shuffle_is_a_derangement_of_whole_trajectories():
     rest[train] = False
     assert torch.allclose(everything(control)[rest], everything(base)[rest], atol=1e-6)
     assert not torch.equal(control.donors, shuffled(base, train, seed=4).donors)
-    with pytest.raises(ConfigError, match="at least 2"):
+    with pytest.raises(ConfigError, match="at least 2 training items to shuffle, got 1"):
         shuffled(base, train[:1], seed=0)
 
 
@@ -149,7 +159,7 @@ def test_permutations_differ_between_items_levels_and_seeds():
 def test_codebook_only_depends_on_the_code_alone():
     base = crowd()
     values = everything(codebook_only(base))
-    books, stored = base.geometry.codebooks, base.geometry.stored(torch.arange(240))
+    books, stored = base.geometry.codebooks.values, base.geometry.stored(torch.arange(240))
     for row in range(20):
         for level, size in enumerate(base.geometry.sizes):
             code = int(stored[row, level])
@@ -296,7 +306,7 @@ def test_raw_teacher_when_correction_is_off():
     rows = torch.arange(240)
     raw = ResidualTeacher(base.geometry, base.temperatures, Correction(enabled=False)).targets(rows).values
     expected = teacher_distribution(
-        base.geometry.residuals(rows), base.geometry.codebooks, base.geometry.code_mask, base.temperatures
+        base.geometry.residuals(rows), base.geometry.codebooks.values, base.geometry.codebooks.mask, base.temperatures
     )
     assert torch.equal(raw, expected)
     assert (raw.argmax(-1) != base.geometry.stored(rows)).any(), "nothing to correct: the test is empty"

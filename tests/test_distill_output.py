@@ -6,12 +6,12 @@ import torch
 from hypothesis import example, given
 
 from restd.distill import ResidualTeacher
-from restd.distill.functions import (
+from restd.distill.equations import (
     full_output_kl,
     nontarget_output_kl,
 )
 from restd.distill.targets import Correction
-from tests.test_distill_functions import level_sizes, made, seeds
+from tests.test_distill_equations import level_sizes, made, seeds
 
 
 @given(seeds, level_sizes)
@@ -29,7 +29,7 @@ def test_full_output_divergence(seed, sizes):
             if mask[row, level]:
                 teacher, student = targets[row, level, :size], logits[row, level, :size].softmax(-1)
                 expected.append(float((torch.xlogy(teacher, teacher) - torch.xlogy(teacher, student)).sum()))
-    found = full_output_kl(logits, targets, mask, geometry.code_mask)
+    found = full_output_kl(logits, targets, mask, geometry.codebooks.mask)
     assert float(found) == pytest.approx(np.mean(expected) if expected else 0.0, abs=1e-5)
 
 
@@ -45,7 +45,7 @@ def test_nontarget_divergence_does_not_see_the_correction(seed, sizes):
     values = []
     for correction in (Correction(enabled=False), Correction(), Correction(floor=0.2)):
         targets = ResidualTeacher(geometry, taus, correction).targets(rows).values
-        values.append(nontarget_output_kl(logits, targets, stored, mask, geometry.code_mask))
+        values.append(nontarget_output_kl(logits, targets, stored, mask, geometry.codebooks.mask))
     assert torch.allclose(values[0], values[1], atol=1e-4)
     assert torch.allclose(values[0], values[2], atol=1e-4)
     (gradient,) = torch.autograd.grad(values[1], logits)
@@ -68,7 +68,7 @@ def test_nontarget_divergence_by_hand(seed):
             teacher = targets[row, level, others].double()
             teacher, student = teacher / teacher.sum(), logits[row, level, others].double().softmax(-1)
             expected.append(float((teacher * (teacher / student).log()).sum()))
-    found = nontarget_output_kl(logits, targets, stored, torch.ones(3, 2, dtype=torch.bool), geometry.code_mask)
+    found = nontarget_output_kl(logits, targets, stored, torch.ones(3, 2, dtype=torch.bool), geometry.codebooks.mask)
     assert found.item() == pytest.approx(np.mean(expected), abs=1e-4)
 
 
@@ -78,5 +78,5 @@ def test_a_single_code_has_no_alternatives():
     stored = geometry.stored(torch.arange(3))
     mask = torch.ones(3, 2, dtype=torch.bool)
     logits = torch.randn(3, 2, 1).requires_grad_()
-    found = nontarget_output_kl(logits, targets, stored, mask, geometry.code_mask)
+    found = nontarget_output_kl(logits, targets, stored, mask, geometry.codebooks.mask)
     assert found.item() == 0.0

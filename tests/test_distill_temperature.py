@@ -1,4 +1,4 @@
-"""Temperatures: what each mode finds, and that a level with nothing to teach is told."""
+"""Temperatures: what each mode finds, and that a level with nothing to teach is reported."""
 
 import pytest
 import torch
@@ -33,26 +33,26 @@ def test_fixed_temperature_is_the_papers():
 
 def test_per_level_gives_level_one_its_entropy_and_follows_the_residuals():
     geometry = shrinking()
-    found = find_temperatures(geometry, TemperatureConfig("per_level"))
-    assert torch.equal(found, find_temperatures(geometry, TemperatureConfig(), quantizer="kmeans"))
+    temperatures = find_temperatures(geometry, TemperatureConfig("per_level"))
+    assert torch.equal(temperatures, find_temperatures(geometry, TemperatureConfig(), quantizer="kmeans"))
     residuals = geometry.residuals(torch.arange(600))
-    assert float(normalised_entropies(geometry, residuals, found)[:, 0].mean()) == pytest.approx(0.57, abs=1e-3)
+    assert float(normalised_entropies(geometry, residuals, temperatures)[:, 0].mean()) == pytest.approx(0.57, abs=1e-3)
     squares = residuals.square().sum(-1).mean(0)
-    assert (found / found[0]).tolist() == pytest.approx((squares / squares[0]).tolist(), rel=1e-4)
-    fixed = report_teaching(geometry, torch.full((4,), float(found[0])))
-    ours = report_teaching(geometry, found)
+    assert (temperatures / temperatures[0]).tolist() == pytest.approx((squares / squares[0]).tolist(), rel=1e-4)
+    fixed = report_teaching(geometry, torch.full((4,), float(temperatures[0])))
+    ours = report_teaching(geometry, temperatures)
     assert ours.levels[3].normalised_entropy < fixed.levels[3].normalised_entropy
 
 
 def test_global_temperature_averages_over_levels():
     geometry = shrinking()
-    found = find_temperatures(geometry, TemperatureConfig("global", entropy=0.6))
-    assert len(set(found.tolist())) == 1
-    entropies = normalised_entropies(geometry, geometry.residuals(torch.arange(600)), found).mean(0)
+    temperatures = find_temperatures(geometry, TemperatureConfig("global", entropy=0.6))
+    assert len(set(temperatures.tolist())) == 1
+    entropies = normalised_entropies(geometry, geometry.residuals(torch.arange(600)), temperatures).mean(0)
     assert float(entropies.mean()) == pytest.approx(0.6, abs=1e-3)
 
 
-def test_a_level_that_teaches_nothing_is_told():
+def test_a_level_that_teaches_nothing_is_reported():
     report = report_teaching(shrinking(), torch.full((4,), 50.0))
     assert len(report.warnings) == 4
     assert "Level 4 teaches nothing" in report.warnings[3]
@@ -64,9 +64,26 @@ def test_a_level_that_teaches_nothing_is_told():
     assert sharp.levels[0].entropy < 0.1
 
 
+def test_a_tie_is_no_preference():
+    """Two codewords in one place: a teacher that cannot tell the stored code from its twin does not prefer it."""
+    books = torch.tensor([[[0.0], [0.0], [5.0]]])
+    geometry = Geometry.of(books, torch.tensor([[0.0], [5.0]]), torch.tensor([[1], [2]]))
+    level = report_teaching(geometry, torch.tensor([1.0])).levels[0]
+    assert level.top1 == 0.5
+    assert level.top5 == 1.0
+    assert level.mean_reciprocal_rank == 0.75
+
+
+def test_padding_never_ties_with_a_stored_code_without_mass():
+    books = torch.tensor([[[0.0], [90.0], [0.0], [0.0]]])
+    geometry = Geometry.of(books, torch.tensor([[0.0]]), torch.tensor([[1]]), sizes=(2,))
+    level = report_teaching(geometry, torch.tensor([0.01])).levels[0]
+    assert level.mean_reciprocal_rank == 0.5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"value": 0.0}, "above 0"), ({"value": -1.0}, "above 0"), ({"entropy": 1.5}, "between 0")],
+    [({"value": 0.0}, "above 0"), ({"value": -1.0}, "above 0"), ({"entropy": 1.5}, "share of ln K")],
 )
 def test_impossible_temperatures(settings, message):
     with pytest.raises(ConfigError, match=message):

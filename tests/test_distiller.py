@@ -25,7 +25,7 @@ from restd.distill import (
 )
 from restd.errors import ArtifactError, ConfigError
 from restd.index import IndexConfig, build_index, import_index, with_shape
-from tests.test_distill_functions import made
+from tests.test_distill_equations import made
 
 WIDTH = 24
 FULL = AuxiliaryConfig(weight=1.0, warm_up=0, cap=None)
@@ -80,7 +80,7 @@ def test_the_papers_sum_weighs_a_fifth_of_the_mean():
     )
     first, second = (module(states(), torch.arange(5), sid_loss=torch.tensor(1e6), step=1) for module in (mean, total))
     assert first.item() == pytest.approx(5 * second.item(), rel=1e-5)
-    with pytest.raises(ConfigError, match="0 positions"):
+    with pytest.raises(ConfigError, match="positions must be at least 1, got 0"):
         AuxiliaryConfig(positions=0)
 
 
@@ -92,7 +92,7 @@ def test_gradients_reach_the_states_and_stop_at_the_teacher():
     assert inputs.grad is not None
     assert inputs.grad.abs().sum() > 0
     assert sid_loss.grad is None
-    assert not module.teacher.geometry.codebooks.requires_grad
+    assert not module.teacher.geometry.codebooks.values.requires_grad
 
 
 def test_horizon_chooses_the_heads_that_learn_and_all_are_there():
@@ -107,11 +107,21 @@ def test_masked_levels_do_not_count():
     module = distiller(auxiliary=FULL)
     mask = torch.ones(5, 3, dtype=torch.bool)
     mask[:, 2] = False
-    changed = module.teacher.geometry.latents.clone()
-    first = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=mask)
+
+    def losses():
+        every = torch.ones_like(mask)
+        return [
+            module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=part).item()
+            for part in (mask, every)
+        ]
+
+    masked, whole = losses()
+    module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=mask)
     assert module.last.by_cell[2, 0].isnan()
-    assert torch.equal(changed, module.teacher.geometry.latents)
-    assert first.item() != module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1).item()
+    sids = module.teacher.geometry.sids  # the third code decides about the third level's target and no other
+    sids[:, 2] = (sids[:, 2] + 1) % 5
+    assert losses()[0] == masked
+    assert losses()[1] != pytest.approx(whole, rel=1e-3)
     nothing = module(states(), torch.arange(5), sid_loss=torch.tensor(1.0), step=1, mask=torch.zeros_like(mask))
     assert nothing.item() == 0.0
 
@@ -170,7 +180,7 @@ def test_output_controls_have_the_papers_coefficients(kind, weight, cap):
     loss.backward()
     assert torch.isfinite(logits.grad).all()
     assert (logits.grad[:, 1, 4:] == 0).all(), "padding codes got a gradient"
-    with pytest.raises(ConfigError, match="the codes of every level"):
+    with pytest.raises(ConfigError, match="Expected logits of shape"):
         module(logits[:, :2], torch.arange(5), sid_loss=torch.tensor(1.0), step=1)
 
 
@@ -285,11 +295,11 @@ def call(module, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"states": states()[..., :-1]}, r"wanted \(5, 3, 24\)"),
-        ({"states": states(levels=4)}, r"wanted \(5, 3, 24\)"),
-        ({"rows": torch.tensor([0, 1, 2, 3, 12])}, "this index has 0 to 11"),
-        ({"rows": torch.tensor([-1, 1, 2, 3, 4])}, "rows from -1"),
-        ({"states": states() * torch.nan}, "NaN or infinity"),
+        ({"states": states()[..., :-1]}, r"Expected states of shape \(5, 3, 24\)"),
+        ({"states": states(levels=4)}, r"Expected states of shape \(5, 3, 24\)"),
+        ({"rows": torch.tensor([0, 1, 2, 3, 12])}, "between 0 and 11"),
+        ({"rows": torch.tensor([-1, 1, 2, 3, 4])}, "got rows from -1"),
+        ({"states": states() * torch.nan}, "NaN or infinite"),
     ],
 )
 def test_bad_batches(changes, message):
@@ -300,10 +310,9 @@ def test_bad_batches(changes, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"horizon": 4}, "horizon of 4 was asked for with 3 levels"),
-        ({"horizon": 0}, "horizon of 0"),
-        ({"discount": 0.0}, "discount of 0.0"),
-        ({"discount": 1.5}, "discount of 1.5"),
+        ({"horizon": 0}, "horizon must be at least 1, got 0"),
+        ({"discount": 0.0}, "discount must be above 0 and at most 1, got 0.0"),
+        ({"discount": 1.5}, "discount must be above 0 and at most 1, got 1.5"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -312,14 +321,44 @@ def test_bad_settings(settings, message):
 
 
 def test_bad_weights_and_tensors():
-    with pytest.raises(ConfigError, match="cap above 0 or none"):
+    with pytest.raises(ConfigError, match="cap must be above 0, or None"):
         AuxiliaryConfig(cap=0.0)
-    with pytest.raises(ConfigError, match="at least 1 of each"):
+    with pytest.raises(ConfigError, match="of at least 1; got 0, 4 and 1"):
         HorizonHeads(0, 4, horizon=1)
     geometry = made(0)
-    with pytest.raises(ConfigError, match=r"wanted latents \[item, 3\]"):
+    with pytest.raises(ConfigError, match=r"need latents \[item, 3\].*got \(12, 2\)"):
         Geometry.of(geometry.codebooks, geometry.latents[:, :2], geometry.sids)
-    with pytest.raises(ConfigError, match="not of the same index"):
-        Geometry.of(geometry.codebooks[:, :3], geometry.latents, geometry.sids)
-    with pytest.raises(ConfigError, match="NaN or infinity"):
-        Geometry.of(geometry.codebooks * torch.nan, geometry.latents, geometry.sids, sizes=geometry.sizes)
+    with pytest.raises(ConfigError, match="SIDs and codebooks of the same index"):
+        Geometry.of(geometry.codebooks.values[:, :3], geometry.latents, geometry.sids)
+    with pytest.raises(ConfigError, match="must be finite"):
+        Geometry.of(geometry.codebooks.values * torch.nan, geometry.latents, geometry.sids, sizes=geometry.sizes)
+
+
+def test_latents_beyond_float16_and_wrong_sizes_are_refused():
+    geometry = made(0)
+    books, sids = geometry.codebooks.values, geometry.sids
+    latents = geometry.latents.float()
+    latents[3, 1] = 1e5  # finite here, infinite once halved
+    with pytest.raises(ConfigError, match="must fit float16"):
+        Geometry.of(books, latents, sids, sizes=geometry.sizes)
+    for sizes in ((6, 4), (6, 4, 7), (6, 4, 0)):
+        with pytest.raises(ConfigError, match="Expected 3 codebook sizes between 1 and 6"):
+            Geometry.of(books, geometry.latents, sids, sizes=sizes)
+    with pytest.raises(ConfigError, match="Leave sizes out"):
+        Geometry.of(geometry.codebooks, geometry.latents, sids, sizes=(6, 6, 6))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_short_sids_have_all_their_levels_supervised_at_the_default_horizon(levels):
+    geometry = made(0, sizes=(6, 4, 5)[:levels])
+    by_default, in_full = (
+        ResidualDistiller.of_tensors(geometry.codebooks, geometry.latents, geometry.sids, width=WIDTH, config=config)
+        for config in (DistillConfig(), DistillConfig(horizon=levels))
+    )
+    assert by_default.heads.horizon == levels
+    loss, expected = (
+        module(states(levels=levels), torch.arange(5), sid_loss=torch.tensor(9.0), step=200)
+        for module in (by_default, in_full)
+    )
+    assert torch.equal(loss, expected)
+    assert by_default.last.by_cell.shape == (levels, levels)

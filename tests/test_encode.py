@@ -26,11 +26,11 @@ def small_shards(monkeypatch):
 
 
 def test_tfidf_vectors_are_units_and_alike_texts_are_near(items_csv, tmp_path):
-    found = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
-    vectors = found.sample(10**6, seed=0)
-    assert vectors.shape == (300, found.dim)
+    embeddings = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
+    vectors = embeddings.sample(10**6, seed=0)
+    assert vectors.shape == (300, embeddings.dim)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-4)
-    encoder = found.encoder()
+    encoder = embeddings.encoder()
     assert isinstance(encoder, Encoder)
     catalog = Catalog(items_csv)
     again = encoder.encode([text for batch in catalog.batches() for text in catalog.texts(batch).to_pylist()])
@@ -69,9 +69,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(items_csv, tmp_path, small_
 
 
 def test_samples_are_rows_in_order(items_csv, tmp_path, small_shards):
-    found = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
-    everything = np.concatenate(list(found.batches()))
-    sample = found.sample(50, seed=3)
+    embeddings = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
+    everything = np.concatenate(list(embeddings.batches()))
+    sample = embeddings.sample(50, seed=3)
     rows = [int(np.flatnonzero((everything == row).all(1))[0]) for row in sample]
     assert rows == sorted(rows)
     assert len(set(rows)) == 50
@@ -80,15 +80,15 @@ def test_samples_are_rows_in_order(items_csv, tmp_path, small_shards):
 def test_items_without_text_are_counted_and_zero(tmp_path):
     path = tmp_path / "items.csv"
     path.write_text("id,title,body\na,red mug,\nb,,blue pot\nc,,\nd,green pan,\n")
-    found = encode_catalog(Catalog(path), tmp_path / "e", encoder="tfidf-svd")
-    vectors = found.sample(10, seed=0)
-    assert found.without_text == 1
+    embeddings = encode_catalog(Catalog(path), tmp_path / "e", encoder="tfidf-svd")
+    vectors = embeddings.sample(10, seed=0)
+    assert embeddings.without_text == 1
     assert not vectors[2].any()
     assert vectors[1].any()
 
 
 def test_texts_without_words_cannot_be_fitted():
-    with pytest.raises(DataError, match="holds a word"):
+    with pytest.raises(DataError, match="contains a word"):
         fit_tfidf_svd(["?!", "..."])
     with pytest.raises(DataError, match="at least two texts"):
         fit_tfidf_svd(["mug"])
@@ -99,7 +99,7 @@ def test_minilm_comes_from_its_wheel(tmp_path):
     vectors = encoder.encode(["a red kettle", "a crimson electric teapot", "tax law of 1921"])
     assert vectors.shape == (3, 384)
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
-    assert len(encoder.identity["weights"]) == 64
+    assert len(encoder.identity["content"]) == 64
 
 
 def test_use_multilingual_reads_three_languages():
@@ -149,10 +149,10 @@ def test_a_changed_encoder_is_refused(items_csv, tmp_path, monkeypatch):
             return np.ones((len(texts), 2), np.float32)
 
     monkeypatch.setattr(room, "load_encoder", lambda name, device=None: Old())
-    found = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="minilm")
+    embeddings = encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="minilm")
     monkeypatch.undo()
     with pytest.raises(ArtifactError, match="encode the catalogue again"):
-        found.encoder()
+        embeddings.encoder()
 
 
 def test_an_encoder_that_gives_nan_is_told(items_csv, tmp_path, monkeypatch):
@@ -176,10 +176,10 @@ def test_vectors_of_the_users_own(items_csv, tmp_path, rng, kind, small_shards):
         np.save(path, vectors)
     else:
         pq.write_table(pa.table({"vector": list(vectors)}), path)
-    found = import_vectors(Catalog(items_csv), path, tmp_path / "e")
-    assert np.array_equal(np.concatenate(list(found.batches())), vectors)
-    assert import_vectors(Catalog(items_csv), path, tmp_path / "e").artifact.manifest == found.artifact.manifest
-    with pytest.raises(ArtifactError, match="bring vectors for new items too"):
+    embeddings = import_vectors(Catalog(items_csv), path, tmp_path / "e")
+    assert np.array_equal(np.concatenate(list(embeddings.batches())), vectors)
+    assert import_vectors(Catalog(items_csv), path, tmp_path / "e").artifact.manifest == embeddings.artifact.manifest
+    with pytest.raises(ArtifactError, match="Import vectors for new items too"):
         Embeddings.open(tmp_path / "e").encoder()
 
 
@@ -192,7 +192,11 @@ def bad_vectors(case):
 
 @pytest.mark.parametrize(
     ("case", "message"),
-    [("nan", "vector 7 holds NaN"), ("short", "10 vectors for 300 items"), ("flat", r"shape \(300,\)")],
+    [
+        ("nan", "vector 7 contains NaN"),
+        ("short", "10 vectors, but .* has 300 items"),
+        ("flat", r"shape \(300,\)"),
+    ],
 )
 def test_bad_vectors(items_csv, tmp_path, case, message):
     np.save(tmp_path / "v.npy", bad_vectors(case))
@@ -212,15 +216,15 @@ def test_vectors_of_uneven_width_or_missing(items_csv, tmp_path):
 
 def test_missing_shards_are_noticed(items_csv, tmp_path, small_shards, monkeypatch):
     monkeypatch.setattr(room, "_write_shard", lambda path, vectors, **where: None)
-    with pytest.raises(ArtifactError, match="holds 0 vectors for 300 items"):
+    with pytest.raises(ArtifactError, match="contains 0 vectors for 300 items"):
         encode_catalog(Catalog(items_csv), tmp_path / "e", encoder="tfidf-svd")
 
 
 def test_samples_of_text_span_the_catalogue(tmp_path):
     path = tmp_path / "items.csv"
     path.write_text("id,title\n" + "".join(f"{n},{'english' if n < 500 else 'その他'}\n" for n in range(999)))
-    found = room._some_texts(Catalog(path), 500, total=999)
-    assert found.count("その他") > 200
+    texts = room._some_texts(Catalog(path), 500, total=999)
+    assert texts.count("その他") > 200
 
 
 @pytest.mark.parametrize(

@@ -76,11 +76,11 @@ def test_a_batch_across_parts_is_what_a_loop_would_pad(drawn):
          for line in part]
         for part in numbers
     ]  # fmt: skip
-    held = Ragged.joined([Ragged.of(part, cut=len(part)) for part in made])
+    ragged = Ragged.joined([Ragged.of(part, cut=len(part)) for part in made])
     lines = [line for part in numbers for line in part]
-    assert len(held) == len(lines) == held.cut
+    assert len(ragged) == len(lines) == ragged.cut
     rows = [random.randrange(len(lines)) for _ in range(5)] if lines else []
-    batch = held.batch(np.array(rows, np.int64))
+    batch = ragged.batch(np.array(rows, np.int64))
     longest = max([1, *(len(lines[row]) for row in rows)])
     assert batch.mask.shape == (len(rows), longest)
     for place, row in enumerate(rows):
@@ -92,9 +92,9 @@ def test_a_batch_across_parts_is_what_a_loop_would_pad(drawn):
 
 
 def test_shards_hold_texts_one_after_another():
-    held = Ragged.of_shards([(torch.arange(3), np.array([1, 2])), (torch.arange(3, 7), np.array([0, 4]))], cut=2)
-    assert rows_of(held) == [[0], [1, 2], [], [3, 4, 5, 6]]
-    assert held.cut == 2
+    ragged = Ragged.of_shards([(torch.arange(3), np.array([1, 2])), (torch.arange(3, 7), np.array([0, 4]))], cut=2)
+    assert rows_of(ragged) == [[0], [1, 2], [], [3, 4, 5, 6]]
+    assert ragged.cut == 2
     assert len(Ragged.of_shards([])) == 0
 
 
@@ -102,11 +102,11 @@ def test_shards_hold_texts_one_after_another():
 def test_states_are_the_encoders_text_by_text(tmp_path, monkeypatch, cached):
     monkeypatch.setattr(room, "_SHARD_TEXTS", 3)
     monkeypatch.setattr(room, "_BATCH", 2)
-    found = states_of(Tokens(), LINES, limit=4, cache=tmp_path / "states" if cached else None)
-    assert rows_of(found) == [words_of(line, 4) for line in LINES]
-    assert found.cut == 1
-    assert len(found.shards) == (3 if cached else 1)
-    assert found.shards[0].dtype == torch.float16
+    states = states_of(Tokens(), LINES, limit=4, cache=tmp_path / "states" if cached else None)
+    assert rows_of(states) == [words_of(line, 4) for line in LINES]
+    assert states.cut == 1
+    assert len(states.shards) == (3 if cached else 1)
+    assert states.shards[0].dtype == torch.float16
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -114,9 +114,9 @@ def test_an_encoder_without_token_states_gives_one_a_text(tmp_path, monkeypatch,
     monkeypatch.setattr(room, "_SHARD_TEXTS", 3)
     encoder = Vectors()
     assert not isinstance(encoder, TokenEncoder)
-    found = states_of(encoder, LINES, limit=4, cache=tmp_path / "states" if cached else None)
-    assert rows_of(found) == [[[float(len(line or " ")), float(line.count("m")), 1.0]] for line in LINES]
-    assert found.cut == 0
+    states = states_of(encoder, LINES, limit=4, cache=tmp_path / "states" if cached else None)
+    assert rows_of(states) == [[[float(len(line or " ")), float(line.count("m")), 1.0]] for line in LINES]
+    assert states.cut == 0
 
 
 @pytest.mark.parametrize("kind", [Vectors, Tokens])
@@ -152,9 +152,9 @@ def test_what_was_made_for_something_else_is_made_again(tmp_path, monkeypatch, c
     if change == "encoder":
         monkeypatch.setattr(Tokens, "identity", {"name": "tokens", "dim": 2, "version": 2})
     limit = 3 if change == "limit" else 4
-    found = states_of(encoder, texts, limit=limit, cache=tmp_path / "states")
+    states = states_of(encoder, texts, limit=limit, cache=tmp_path / "states")
     assert len(encoder.seen) == 2 * len(LINES)
-    assert rows_of(found) == [words_of(line, limit) for line in texts]
+    assert rows_of(states) == [words_of(line, limit) for line in texts]
 
 
 @pytest.mark.parametrize("kind", [Vectors, Tokens])
@@ -165,18 +165,18 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, kind
         states_of(stopped, LINES, limit=4, cache=tmp_path / "states")
     assert not (tmp_path / "states").exists()
     resumed = kind()
-    found = states_of(resumed, LINES, limit=4, cache=tmp_path / "states")
+    states = states_of(resumed, LINES, limit=4, cache=tmp_path / "states")
     assert resumed.seen == [line or (" " if kind is Vectors else "") for line in LINES[4:]]
-    assert rows_of(found) == rows_of(states_of(kind(), LINES, limit=4))
-    assert found.cut == states_of(kind(), LINES, limit=4).cut
+    assert rows_of(states) == rows_of(states_of(kind(), LINES, limit=4))
+    assert states.cut == states_of(kind(), LINES, limit=4).cut
 
 
 def test_what_an_interrupted_run_left_is_not_used_for_other_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(room, "_SHARD_TEXTS", 2)
     with pytest.raises(KeyboardInterrupt):
         states_of(Tokens(stop=4), LINES, limit=4, cache=tmp_path / "states")
-    found = states_of(Tokens(), LINES[::-1], limit=4, cache=tmp_path / "states")
-    assert rows_of(found) == [words_of(line, 4) for line in LINES[::-1]]
+    states = states_of(Tokens(), LINES[::-1], limit=4, cache=tmp_path / "states")
+    assert rows_of(states) == [words_of(line, 4) for line in LINES[::-1]]
 
 
 def test_shards_of_another_size_are_not_mixed(tmp_path, monkeypatch):
@@ -184,8 +184,8 @@ def test_shards_of_another_size_are_not_mixed(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         states_of(Tokens(stop=4), LINES, limit=4, cache=tmp_path / "states")
     monkeypatch.setattr(room, "_SHARD_TEXTS", 3)
-    found = states_of(Tokens(), LINES, limit=4, cache=tmp_path / "states")
-    assert rows_of(found) == [words_of(line, 4) for line in LINES]
+    states = states_of(Tokens(), LINES, limit=4, cache=tmp_path / "states")
+    assert rows_of(states) == [words_of(line, 4) for line in LINES]
 
 
 def test_a_partial_folder_belongs_to_its_plan(tmp_path):
@@ -213,8 +213,8 @@ def test_no_texts_are_no_error(tmp_path, encoder):
 
 
 def test_pooled_token_states_are_the_sentence_vectors(sentence_encoder):
-    found = states_of(sentence_encoder, TEXTS[:9], limit=16)
-    pooled = np.stack([np.mean(rows, axis=0) for rows in rows_of(found)])
+    states = states_of(sentence_encoder, TEXTS[:9], limit=16)
+    pooled = np.stack([np.mean(rows, axis=0) for rows in rows_of(states)])
     assert np.allclose(pooled, sentence_encoder.encode(TEXTS[:9]), atol=2e-3)
     assert not np.allclose(pooled[1:], sentence_encoder.encode(TEXTS[:8]), atol=2e-2)
 
@@ -254,6 +254,6 @@ def test_a_model_without_a_transformer_gives_one_state_a_text(tmp_path):
     words = StaticEmbedding(AutoTokenizer.from_pretrained(tmp_path / "bert"), embedding_dim=6)
     SentenceTransformer(modules=[words], device="cpu").save(str(tmp_path / "static"))
     encoder = load_encoder(str(tmp_path / "static"), device="cpu")
-    found = states_of(encoder, ["red mug", ""], limit=8)
-    assert found.lengths.tolist() == [1, 1]
-    assert found.shards[0].shape[1] == room.states_dim(encoder) == 6
+    states = states_of(encoder, ["red mug", ""], limit=8)
+    assert states.lengths.tolist() == [1, 1]
+    assert states.shards[0].shape[1] == room.states_dim(encoder) == 6

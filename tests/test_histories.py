@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restd.data import Histories, leave_one_out, read_histories
-from restd.data.histories import FEWEST, count_leaks, in_order, trained_events
+from restd.data.histories import FEWEST, count_leaks, in_order, training_events
 from restd.errors import DataError
 
 EVENTS = st.lists(
@@ -36,14 +36,14 @@ def lists_of(histories):
     """Users and their items as plain values."""
     ends = zip(histories.users.to_pylist(), histories.first[:-1], histories.first[1:], strict=True)
     names = histories.items.to_pylist()
-    return {user: [names[item] for item in histories.taken[begin:end]] for user, begin, end in ends}
+    return {user: [names[item] for item in histories.event_items[begin:end]] for user, begin, end in ends}
 
 
 def expected_lists(events):
-    found = defaultdict(list)
+    lists = defaultdict(list)
     for user, item, _ in sorted(events, key=lambda event: event[2]):  # stable, as the reader must be
-        found[f"u{user}"].append(f"i{item}")
-    return found
+        lists[f"u{user}"].append(f"i{item}")
+    return lists
 
 
 @given(EVENTS)
@@ -72,26 +72,26 @@ def test_the_core_is_the_largest_part_in_which_all_have_enough(events, count):
             break
         pairs.remove(poor)
     if not pairs:
-        with pytest.raises(DataError, match=rf"No user and item have {count} events each .*; ask for a smaller core\."):
+        with pytest.raises(DataError, match=rf"The {count}-core of .* is empty: .* Use a smaller --core\."):
             histories.core(count)
         return
-    held = histories.core(count)
-    assert [(user, item) for user, items in lists_of(held).items() for item in items] == pairs
-    assert lists_of(held.core(count)) == lists_of(held)
+    core = histories.core(count)
+    assert [(user, item) for user, items in lists_of(core).items() for item in items] == pairs
+    assert lists_of(core.core(count)) == lists_of(core)
 
 
 @given(EVENTS, st.randoms(use_true_random=False))
 def test_keep_takes_events_and_leaves_no_empty_user_or_item(events, random):
     histories = histories_of(events)
     mask = np.array([random.random() < 0.5 for _ in events])
-    kept = histories.keep(mask)
-    assert kept.events == mask.sum()
-    wanted = defaultdict(list)
+    rest = histories.keep(mask)
+    assert rest.events == mask.sum()
+    expected = defaultdict(list)
     names = histories.items.to_pylist()
-    for owner, item in zip(histories.user[mask], histories.taken[mask], strict=True):
-        wanted[histories.users[int(owner)].as_py()].append(names[item])
-    assert lists_of(kept) == wanted
-    assert sorted(set(kept.taken.tolist())) == list(range(len(kept.items)))
+    for owner, item in zip(histories.user[mask], histories.event_items[mask], strict=True):
+        expected[histories.users[int(owner)].as_py()].append(names[item])
+    assert lists_of(rest) == expected
+    assert sorted(set(rest.event_items.tolist())) == list(range(len(rest.items)))
 
 
 @given(EVENTS, st.sets(st.integers(0, 8), min_size=1))
@@ -106,8 +106,8 @@ def test_over_renumbers_items_and_counts_the_unknown(events, known):
     renumbered, dropped = histories.over(ids)
     assert dropped == lost
     assert renumbered.items is ids
-    wanted = {user: [item for item in items if int(item[1:]) in known] for user, items in lists_of(histories).items()}
-    assert lists_of(renumbered) == {user: items for user, items in wanted.items() if items}
+    expected = {user: [item for item in items if int(item[1:]) in known] for user, items in lists_of(histories).items()}
+    assert lists_of(renumbered) == {user: items for user, items in expected.items() if items}
 
 
 @given(EVENTS)
@@ -127,13 +127,13 @@ def test_leave_one_out_holds_out_the_last_two_and_nothing_leaks(events):
             pairs[prefix.user][split].append((list(prefix.items), names[target]))
     assert pairs == {
         user: {
-            split: wanted
-            for split, wanted in (
+            split: expected
+            for split, expected in (
                 ("train", [(items[:end], items[end]) for end in range(1, len(items) - 2)]),
                 ("valid", [(items[:-2], items[-2])]),
                 ("test", [(items[:-1], items[-1])]),
             )
-            if wanted
+            if expected
         }
         for user, items in lists.items()
     }
@@ -142,7 +142,7 @@ def test_leave_one_out_holds_out_the_last_two_and_nothing_leaks(events):
         seen = {item for history, target in splits["train"] for item in (*history, target)}
         assert not targets & seen, user
     assert count_leaks(histories) == 0
-    trained = [histories.users[int(user)].as_py() for user in histories.user[trained_events(histories)]]
+    trained = [histories.users[int(user)].as_py() for user in histories.user[training_events(histories)]]
     assert Counter(trained) == {user: len(items) - 2 for user, items in lists.items()}
 
 
@@ -155,17 +155,17 @@ def test_without_once_a_leak_is_counted():
 
 def test_users_keep_their_count_when_events_go_missing():
     histories = histories_of([(0, item, item) for item in range(5)] + [(1, item, item) for item in (3, 4)])
-    held, dropped = histories.over(pa.array(["i3", "i4"]))
+    renumbered, dropped = histories.over(pa.array(["i3", "i4"]))
     assert dropped == 3
-    assert held.taken_in_all.tolist() == [5, 2]
-    (asked,) = leave_one_out(held, "test")
-    assert asked.items == ("i3",)
-    assert len(leave_one_out(held, "valid")) == 0  # nothing is left of what came before
-    assert count_leaks(held) == 0
+    assert renumbered.full_lengths.tolist() == [5, 2]
+    (prefix,) = leave_one_out(renumbered, "test")
+    assert prefix.items == ("i3",)
+    assert len(leave_one_out(renumbered, "valid")) == 0  # nothing is left of what came before
+    assert count_leaks(renumbered) == 0
 
 
 def test_an_unknown_split_is_refused():
-    with pytest.raises(DataError, match="There is no split 'dev' of histories; wanted one of train, valid, test"):
+    with pytest.raises(DataError, match=r"Unknown split 'dev' of histories\. Expected one of: train, valid, test"):
         leave_one_out(histories_of([(0, 1, 1)]), "dev")
 
 
@@ -232,8 +232,8 @@ def test_json_lines_may_change_the_kind_of_their_values(tmp_path):
     path.write_text("\n".join(json.dumps(record) for record in records for _ in range(1 << 16)))
     assert lists_of(Histories.read(path)[0]) == {"1": ["x", "7"]}
     path.write_text("\n".join(json.dumps({**records[0], "time": time}) for time in (1, "x") for _ in range(1 << 16)))
-    with pytest.raises(DataError, match="column 'time' holds numbers as well as text"):
+    with pytest.raises(DataError, match=f"row {(1 << 16) + 1}, column 'time': 'x' is neither a number nor a date"):
         read_histories(path)
     path.write_text(json.dumps({"user": [1], "item": "x"}))
-    with pytest.raises(DataError, match="column 'user' holds ids that are neither text nor numbers"):
+    with pytest.raises(DataError, match=r"column 'user' has type list<.*>\. Expected text or numbers in each row"):
         read_histories(path)

@@ -1,13 +1,18 @@
 """The index: saved, reloaded, grown, imported, measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
+from restd.artifacts import open_artifact, read_manifest
+from restd.artifacts.manifest import FileEntry, hash_file
+from restd.codes import as_tensor, nearest, trajectory
 from restd.data import Catalog
 from restd.encode import Embeddings
 from restd.errors import ArtifactError, ConfigError, DataError
@@ -22,7 +27,7 @@ from restd.index import (
     with_shape,
 )
 from restd.index.quality import gini
-from restd.quantize import RqVaeConfig, nearest, trajectory
+from restd.quantize import RqVaeConfig
 
 CONFIG = with_shape(IndexConfig(encoder="tfidf-svd"), levels=3, codes=8, dim=8)
 
@@ -42,29 +47,25 @@ def same(first, second):
 def test_reload_and_rerun_give_the_same_sids(built, items_csv, tmp_path):
     same(built, SidIndex.load(tmp_path / "out"))
     same(built, SidIndex.load(tmp_path / "out" / "index"))
-    told = []
-    same(built, build_index(Catalog(items_csv), tmp_path / "out", CONFIG, tell=told.append))
-    assert [line.split()[0] for line in told] == ["Encoding", "Kept", "Kept", "Kept"]
+    lines = []
+    same(built, build_index(Catalog(items_csv), tmp_path / "out", CONFIG, notify=lines.append))
+    assert [line.split()[0] for line in lines] == ["Encoding", "Kept", "Kept", "Kept"]
     same(built, build_index(Catalog(items_csv), tmp_path / "fresh", CONFIG))
     assert built.table.unique == 300
 
 
 def test_only_the_stages_that_changed_run_again(built, items_csv, tmp_path):
-    from dataclasses import replace
-
-    told = []
-    build_index(Catalog(items_csv), tmp_path / "out", replace(CONFIG, policy="suffix"), tell=told.append)
-    assert [line.split()[0] for line in told] == ["Encoding", "Kept", "Kept", "Assigning", "Resolving"]
-    told.clear()
-    build_index(Catalog(items_csv), tmp_path / "out", with_shape(CONFIG, codes=16), tell=told.append)
-    assert "Fitting kmeans codebooks" in told
-    assert "Kept" in told[1]
+    lines = []
+    build_index(Catalog(items_csv), tmp_path / "out", replace(CONFIG, policy="suffix"), notify=lines.append)
+    assert [line.split()[0] for line in lines] == ["Encoding", "Kept", "Kept", "Assigning", "Resolving"]
+    lines.clear()
+    build_index(Catalog(items_csv), tmp_path / "out", with_shape(CONFIG, codes=16), notify=lines.append)
+    assert "Fitting kmeans codebooks" in lines
+    assert "Kept" in lines[1]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", list(POLICIES))
 def test_every_policy_builds_saves_and_loads(items_csv, tmp_path, policy):
-    from dataclasses import replace
-
     built = build_index(Catalog(items_csv), tmp_path / "out", replace(CONFIG, policy=policy))
     same(built, SidIndex.load(tmp_path / "out"))
     assert built.sids.shape[1] == (4 if policy == "suffix" else 3)
@@ -72,8 +73,6 @@ def test_every_policy_builds_saves_and_loads(items_csv, tmp_path, policy):
 
 
 def test_rqvae_and_balanced_indexes_build_and_load(items_csv, tmp_path):
-    from dataclasses import replace
-
     vae = RqVaeConfig(levels=3, codes=8, dim=8, hidden=(16,), epochs=3, batch=64)
     built = build_index(Catalog(items_csv), tmp_path / "vae", IndexConfig("tfidf-svd", "rqvae", rqvae=vae))
     same(built, SidIndex.load(tmp_path / "vae"))
@@ -86,8 +85,8 @@ def test_rqvae_and_balanced_indexes_build_and_load(items_csv, tmp_path):
 
 
 def test_level_one_invariant(built):
-    latents, books = built.geometry()
-    first = nearest(latents.astype(np.float32), books.level(0))
+    latents, books = built.latents_and_codebooks()
+    first = nearest(as_tensor(latents.astype(np.float32)), books.level(0)).numpy()
     assert (first != built.sids[:, 0]).mean() == built.edited[:, 0].mean()
     quality = measure_quality(built)
     assert quality.levels[0].conflict == quality.levels[0].edited
@@ -95,10 +94,10 @@ def test_level_one_invariant(built):
 
 def test_trajectory_follows_stored_codes(built):
     rows = np.array([0, 5, 299])
-    latents, books = built.geometry()
+    latents, books = built.latents_and_codebooks()
     steps = built.trajectory(rows)
-    assert np.array_equal(steps, trajectory(latents[rows], built.sids[rows], books))
-    assert np.allclose(steps[:, 1], steps[:, 0] - books.level(0)[built.sids[rows, 0]])
+    assert np.array_equal(steps, trajectory(as_tensor(latents[rows]), as_tensor(built.sids[rows]), books))
+    assert np.allclose(steps[:, 1], steps[:, 0] - books.level(0).numpy()[built.sids[rows, 0]])
 
 
 def test_table_looks_up_both_ways(built):
@@ -111,10 +110,8 @@ def test_table_looks_up_both_ways(built):
         built.table.sid("nobody")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", list(POLICIES))
 def test_add_then_remove_gives_the_same_index(items_csv, tmp_path, rng, policy):
-    from dataclasses import replace
-
     built = build_index(Catalog(items_csv), tmp_path / "out", replace(CONFIG, policy=policy))
     old = Embeddings.open(tmp_path / "out" / "embeddings").sample(300, seed=0)
     vectors = np.concatenate([old[:10], old[:10] + 0.1 * rng.normal(size=(10, old.shape[1])).astype(np.float32)])
@@ -146,14 +143,22 @@ def test_bad_growth(built):
         built.add(["i0"], good)
     with pytest.raises(DataError, match="'z' is in the index already, or twice"):
         built.add(["z", "z"], np.repeat(good, 2, axis=0))
-    with pytest.raises(DataError, match=r"wanted \(1, "):
+    with pytest.raises(DataError, match=r"Expected vectors of shape \(1, "):
         built.add(["z"], good[:, :-1])
-    with pytest.raises(DataError, match="vector of item 'z' holds NaN"):
+    with pytest.raises(DataError, match="vector of item 'z' has NaN"):
         built.add(["z"], good * np.nan)
     with pytest.raises(DataError, match="'nobody' is not in this index"):
         built.remove(["nobody"])
     with pytest.raises(ConfigError, match="leave the index empty"):
         built.remove(built.table.ids.to_pylist())
+
+
+def test_added_vectors_beyond_float16_are_refused(items_csv, tmp_path):
+    config = replace(CONFIG, sections={"kmeans": replace(CONFIG.fit, normalize=False)})
+    built = build_index(Catalog(items_csv), tmp_path / "out", config)
+    width = built.quantizer.reconstruct(built.latents[:1]).shape[1]
+    with pytest.raises(ConfigError, match="range of float16"):
+        built.add(["z"], np.full((1, width), 1e6, np.float32))
 
 
 def test_damage_is_refused(built, tmp_path):
@@ -168,7 +173,7 @@ def test_damage_is_refused(built, tmp_path):
 def test_a_folder_with_something_else_is_left_alone(items_csv, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("precious")
-    with pytest.raises(ArtifactError, match=r"already holds 'thesis.tex'"):
+    with pytest.raises(ArtifactError, match=r"already contains 'thesis\.tex'"):
         build_index(Catalog(items_csv), tmp_path / "out", CONFIG)
     assert (tmp_path / "out" / "thesis.tex").read_text() == "precious"
 
@@ -182,7 +187,7 @@ def exported(built, tmp_path):
     rows = {"asin": built.table.ids}
     rows |= {f"c{level}": built.sids[:, level] for level in range(3)}
     pq.write_table(pa.table(rows), tmp_path / "codes.parquet")
-    np.save(tmp_path / "codebooks.npy", built.codebooks.values)
+    np.save(tmp_path / "codebooks.npy", built.codebooks.values.numpy())
     np.save(tmp_path / "latents.npy", built.latents)
     return tmp_path
 
@@ -215,10 +220,58 @@ def test_an_imported_index_is_saved_and_measured(built, exported, tmp_path):
 
 
 def test_codebooks_of_unequal_size_and_a_suffix(built, exported):
-    save_file({f"level{n}": built.codebooks.level(n) for n in range(2)}, exported / "two.safetensors")
+    save_file({f"level{n}": built.codebooks.level(n).numpy() for n in range(2)}, exported / "two.safetensors")
     found = import_index(exported / "codes.parquet", codebooks=exported / "two.safetensors", columns={"id": "asin"})
     assert found.raw.shape[1] == 2
     assert len(found.sizes) == 3
+
+
+@pytest.fixture
+def unequal(items_csv, tmp_path):
+    """An index whose levels differ in size, and the table of its codes."""
+    index = build_index(Catalog(items_csv), tmp_path / "unequal", with_shape(CONFIG, codes=(4, 16, 8)))
+    pq.write_table(pa.table({"id": index.table.ids, "sid": index.sids.tolist()}), tmp_path / "codes.parquet")
+    return index
+
+
+def test_importing_our_own_unequal_codebooks_keeps_their_sizes(unequal, tmp_path):
+    np.save(tmp_path / "latents.npy", unequal.latents)
+    np.save(tmp_path / "padded.npy", unequal.codebooks.values.numpy())
+    save_file({"codebooks": unequal.codebooks.values.numpy()}, tmp_path / "old.safetensors")  # no sizes beside them
+    own = tmp_path / "unequal" / "index" / "codebooks.safetensors"
+    for books in (own, tmp_path / "padded.npy", tmp_path / "old.safetensors"):
+        imported = import_index(tmp_path / "codes.parquet", codebooks=books, latents=tmp_path / "latents.npy")
+        assert imported.sizes == unequal.sizes == (4, 16, 8)
+        assert np.array_equal(imported.raw, unequal.raw), "padding is not a codeword at the origin"
+        assert imported.layout() == unequal.layout()
+
+
+def test_a_row_of_zeros_that_an_item_uses_is_a_codeword(tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"], "sid": [[0, 1], [2, 0]]}), tmp_path / "codes.parquet")
+    books = np.zeros((2, 4, 2), np.float32)
+    books[:, 0] = 1.0
+    np.save(tmp_path / "books.npy", books)
+    assert import_index(tmp_path / "codes.parquet", codebooks=tmp_path / "books.npy").sizes == (3, 2)
+
+
+def test_folders_without_stored_sizes_still_load(unequal, tmp_path):
+    for name in ("index/codebooks", "quantizer/quantizer"):
+        _drop_tensor(tmp_path / "unequal" / f"{name}.safetensors", "codebook_sizes")
+    same(unequal, SidIndex.load(tmp_path / "unequal"))
+    assert SidIndex.load(tmp_path / "unequal").codebooks.sizes == (4, 16, 8)
+    quantizer = open_artifact(tmp_path / "unequal" / "quantizer", kind="quantizer", schema=1)
+    assert "codebook_sizes" not in quantizer.tensors("quantizer")
+
+
+def _drop_tensor(path, name):
+    """Write an artefact's file as it was before, manifest included."""
+    arrays = load_file(path)
+    del arrays[name]
+    save_file(arrays, path)
+    manifest = read_manifest(path.parent)
+    entry = FileEntry(path.stat().st_size, hash_file(path))
+    changed = replace(manifest, files={**manifest.files, path.name: entry})
+    (path.parent / "manifest.json").write_bytes(changed.to_bytes())
 
 
 @pytest.mark.parametrize(
@@ -227,13 +280,13 @@ def test_codebooks_of_unequal_size_and_a_suffix(built, exported):
         ({"codes": pa.table({"id": ["a", "a"], "c": [0, 1]})}, "repeats an id"),
         ({"codes": pa.table({"id": ["a", "b"]})}, "has no codes"),
         ({"codes": pa.table({"id": ["a", "b"], "sid": [[0], [0, 1]]})}, r"lengths \[1, 2\]"),
-        ({"codes": pa.table({"id": ["a", "b"], "c": ["0", "x"]})}, "row 2 holds a code that is no whole number"),
+        ({"codes": pa.table({"id": ["a", "b"], "c": ["0", "x"]})}, "row 2 has a code that is not a whole number"),
         ({"codes": pa.table({"id": ["a", "b"], "c": [0, -1]})}, "codes from -1"),
-        ({"books": np.zeros((3, 4, 2), np.float32)}, "1 codes an item came with 3 codebooks"),
-        ({"books": np.zeros((1, 1, 2), np.float32)}, "outside its codebook"),
+        ({"books": np.zeros((3, 4, 2), np.float32)}, "have 1 codes, but there are 3 codebooks"),
+        ({"books": np.zeros((1, 1, 2), np.float32)}, "whose codebook has codes 0 to 0"),
         ({"books": np.zeros((1, 4), np.float32)}, "in 3 axes"),
-        ({"latents": np.zeros((3, 2), np.float32)}, r"wanted \(2, 2\)"),
-        ({"latents": np.full((2, 2), np.nan, np.float32)}, "NaN or infinity"),
+        ({"latents": np.zeros((3, 2), np.float32)}, r"Expected \(2, 2\)"),
+        ({"latents": np.full((2, 2), np.nan, np.float32)}, "NaN, infinite or outside"),
     ],
 )
 def test_bad_imports(tmp_path, change, message):

@@ -18,7 +18,7 @@ def queries_of(*positives, grades=None, trained=None):
     names = tuple(f"q{number}" for number in range(len(positives)))
     worth = np.ones(len(rows)) if grades is None else np.array(grades, float)
     seen = np.ones(len(rows), np.int64) if trained is None else np.array(trained, np.int64)
-    return TestSet("test", "hash", names, names, first, rows, worth, seen)
+    return TestSet("test", "hash", "snapshot", names, names, first, rows, worth, seen)
 
 
 @given(st.integers(0, 100_000), st.integers(1, 12), st.integers(1, 20), st.booleans())

@@ -1,6 +1,7 @@
 """CaLIR: latent steps, category heads and routing."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -13,8 +14,8 @@ from restd.models import (
     Categories,
     CategoryHeads,
     route_texts,
+    routing,
 )
-from restd.models import calir as room
 from tests.models import PATHS, QUERIES, TEXTS, memory_of, scores, some_sids, tiny_compact, tiny_t5
 
 BODIES = {"t5": tiny_t5, "compact": tiny_compact}
@@ -127,19 +128,19 @@ def test_routes_are_the_likeliest_of_the_deepest_head(body):
     latents = model.states(memory, some_sids()).latents
     deepest = model.heads.classify[-1](model.heads.project[-1](latents[:, -1]))
     wanted = deepest.argsort(dim=1, descending=True)
-    assert deepest.shape[1] == model.table.counts[-1] == 6
+    assert deepest.shape[1] == model.categories.counts[-1] == 6
     assert torch.equal(model.route(memory, width=3), wanted[:, :3])
     assert torch.equal(model.route(memory, width=99), wanted)
     assert model.route(memory, width=0) is None
     shallow = model.heads.classify[0](model.heads.project[0](latents[:, 0]))
-    assert shallow.shape[1] == model.table.counts[0] == 3
+    assert shallow.shape[1] == model.categories.counts[0] == 3
 
 
 def test_many_texts_are_routed_in_batches(monkeypatch):
     model = calir()
     whole = route_texts(model, TEXTS, width=2)
     assert np.array_equal(whole[:4], model.route(memory_of(model, TEXTS[:4]), width=2))
-    monkeypatch.setattr(room, "_ROUTED", 3)
+    monkeypatch.setattr(routing, "_BATCH", 3)
     assert np.array_equal(route_texts(model, TEXTS, width=2), whole)
     assert len(np.unique(whole)) > 1
     assert route_texts(model, [], width=2).shape == (0, 2)
@@ -177,8 +178,27 @@ def test_steps_and_depths_must_agree(body, steps, depth):
 
 
 def test_bad_settings():
-    with pytest.raises(ConfigError, match="body 'bert' is unknown"):
+    with pytest.raises(ConfigError, match=r"must be a backbone with latent steps \(compact or t5\), got 'bert'"):
         CalirConfig(body="bert")
     for settings in ({"depth": 0}, {"depth": 4}, {"branching": (4, 4)}):
         with pytest.raises(ConfigError, match="a number of clusters for each depth"):
             CalirConfig(**settings)
+
+
+def test_categories_are_found_by_id_and_new_items_have_none():
+    model = calir("compact")
+    deepest = model.categories.of_item[:, -1]
+    ids = pa.array([f"i{number}" for number in range(len(PATHS))])
+    assert np.array_equal(model.item_categories(ids), deepest), "a model in training has the rows of its index"
+    model.category_ids = ids
+    moved = pa.array(["i3", "new", "i1", "i0"])
+    assert model.item_categories(moved).tolist() == [deepest[3], -1, deepest[1], deepest[0]]
+
+
+def test_a_body_without_categories_says_so(body):
+    plain = BODIES[body]()
+    assert not plain.routes
+    assert plain.route(memory_of(plain), width=3) is None
+    assert plain.item_categories(pa.array(["a"])) is None
+    with pytest.raises(ConfigError, match=f"A {body} backbone knows no categories"):
+        route_texts(plain, TEXTS, width=2)

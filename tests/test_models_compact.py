@@ -232,13 +232,13 @@ def test_it_can_learn_which_query_has_which_sid():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 30, "heads": 4}, "width of 30 cannot be parted among 4 heads"),
-        ({"width": 0}, "width of 0"),
-        ({"heads": 0}, "among 0 heads"),
-        ({"blocks": 0}, "0 blocks"),
-        ({"max_tokens": 1}, "over 1 tokens"),
-        ({"dropout": 1.0}, "dropout of 1.0"),
-        ({"steps": -1}, "-1 latent steps"),
+        ({"width": 30, "heads": 4}, r"compact.width \(30\) must be divisible by compact.heads \(4\)"),
+        ({"width": 0}, r"width \(0\)"),
+        ({"heads": 0}, r"heads \(0\)"),
+        ({"blocks": 0}, "compact.blocks must be at least 1, got 0"),
+        ({"max_tokens": 1}, "max_tokens must be at least 2, got 1"),
+        ({"dropout": 1.0}, "below 1, got 1.0"),
+        ({"steps": -1}, "latent steps must be 0 .none. or more, got -1"),
         ({"tune_encoder": True}, "'tfidf-svd' cannot be trained"),
     ],
 )

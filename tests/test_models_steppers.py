@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from restd.models import CalirBackbone, CalirConfig, Memory, T5Backbone
+from restd.models.cached_decoder import Head
 from restd.models.categories import Categories
-from restd.models.decoding import Stepper
-from restd.models.stepping import Head
+from restd.models.decode_protocol import Stepper
 from tests.models import FRESH, PATHS, SIZES, some_sids, tiny_compact, tiny_t5, untied
 
 KINDS = ["t5", "mt5", "t5-1.1", "compact"]

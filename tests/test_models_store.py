@@ -11,21 +11,21 @@ from restd.data import Catalog
 from restd.errors import ArtifactError, ConfigError
 from restd.index import IndexConfig, build_index, import_index, with_shape
 from restd.models import (
+    BuildContext,
     CalirBackbone,
     CalirConfig,
     Categories,
     CompactBackbone,
     ModelConfig,
     T5Backbone,
-    describe,
     induce,
     make_backbone,
     open_model,
     refuse_other_layout,
     route_texts,
-    write_backbone,
+    task_of,
 )
-from restd.models.store import find_encoder
+from restd.models.query_encoder import find_encoder
 from tests.models import (
     COMPACT,
     FRESH,
@@ -68,6 +68,12 @@ def categories(index):
     return induce(np.asarray(index.latents, np.float32), branching=CALIR.branching)
 
 
+def made(config, index, *, folder=None, texts=(), categories=None, seed=0):
+    """A new backbone, where texts and categories are known already."""
+    given = None if categories is None else lambda depth, branching: categories
+    return make_backbone(config, BuildContext(index, seed, folder, lambda: texts, given))
+
+
 def shaken(model):
     """Move every weight, so that a forgotten one would be noticed."""
     generator = torch.Generator().manual_seed(9)
@@ -80,7 +86,7 @@ def shaken(model):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_backbone_is_made_written_and_read_to_the_last_bit(name, index, folder, categories, tmp_path):
     config = MODELS[name]
-    model = make_backbone(config, index, folder=folder, texts=TEXTS, categories=categories, seed=1).eval()
+    model = made(config, index, folder=folder, texts=TEXTS, categories=categories, seed=1).eval()
     kinds = {"compact": CompactBackbone, "t5": T5Backbone, "calir": CalirBackbone}
     assert isinstance(model, kinds[config.backbone])
     assert model.sizes == index.sizes == (9, 8, 7)
@@ -90,14 +96,14 @@ def test_every_backbone_is_made_written_and_read_to_the_last_bit(name, index, fo
     assert type(again) is type(model)
     assert torch.equal(scores(again), scores(model))
     assert not torch.equal(scores(again), first)
-    assert describe(again) == describe(model)
+    assert again.describe() == model.describe()
     wanted, found = model.state_dict(), again.state_dict()
     assert wanted.keys() == found.keys()
     assert all(torch.equal(wanted[key], found[key]) for key in wanted)
     if isinstance(model, CalirBackbone):
         assert np.array_equal(route_texts(again, QUERIES, width=2), route_texts(model, QUERIES, width=2))
-        assert np.array_equal(again.table.of_item, categories.of_item)
-        assert (again.table.names, again.table.induced) == (categories.names, True)
+        assert np.array_equal(again.categories.of_item, categories.of_item)
+        assert (again.categories.names, again.categories.induced) == (categories.names, True)
         assert again.states(memory_of(again), torch.zeros(4, 3, dtype=torch.int64)).latents.shape[1] == 2
 
 
@@ -105,7 +111,7 @@ def test_every_backbone_is_made_written_and_read_to_the_last_bit(name, index, fo
 def test_the_same_seed_makes_the_same_model_and_draws_nothing_else(name, index, folder, categories):
     before = torch.get_rng_state()
     given = {"folder": folder, "texts": TEXTS, "categories": categories}
-    first, second, other = (make_backbone(MODELS[name], index, **given, seed=seed).eval() for seed in (1, 1, 2))
+    first, second, other = (made(MODELS[name], index, **given, seed=seed).eval() for seed in (1, 1, 2))
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(scores(first), scores(second))
     assert not torch.equal(scores(first), scores(other))
@@ -133,7 +139,7 @@ def test_the_state_given_is_what_is_written(tmp_path, kind):
 def test_writing_a_t5_prints_nothing(tmp_path, capfd):
     from transformers.utils.logging import enable_progress_bar
 
-    model = make_backbone(MODELS["t5"], import_small(tmp_path), texts=TEXTS, seed=0)
+    model = made(MODELS["t5"], import_small(tmp_path), texts=TEXTS, seed=0)
     enable_progress_bar()
     stored(model, tmp_path / "model", ["a", "b"])
     assert capfd.readouterr() == ("", "")
@@ -164,18 +170,18 @@ def test_an_encoder_fitted_to_something_else_is_refused(index, folder, items_csv
 
 def test_an_imported_index_knows_no_encoder(tmp_path, items_csv, rng):
     with pytest.raises(ConfigError, match=r"does not know an encoder for queries: .*; name one, as in --set"):
-        make_backbone(MODELS["compact"], import_small(tmp_path), seed=0)
+        made(MODELS["compact"], import_small(tmp_path), seed=0)
     np.save(tmp_path / "v.npy", rng.normal(size=(300, 6)).astype(np.float32))
     brought = build_index(Catalog(items_csv), tmp_path / "brought", INDEX, vectors=tmp_path / "v.npy")
     with pytest.raises(ConfigError, match="vectors were brought from elsewhere"):
-        make_backbone(MODELS["compact"], brought, folder=tmp_path / "brought", seed=0)
+        made(MODELS["compact"], brought, folder=tmp_path / "brought", seed=0)
 
 
 @pytest.mark.parametrize("tune", [False, True])
 def test_a_sentence_encoder_frozen_or_trained_is_found_again(tmp_path, tune):
     name = tiny_sentence_model(tmp_path)
     config = ModelConfig("compact", compact=replace(COMPACT, encoder=name, tune_encoder=tune))
-    model = shaken(make_backbone(config, import_small(tmp_path), seed=0).eval())
+    model = shaken(made(config, import_small(tmp_path), seed=0).eval())
     again = stored(model, tmp_path / "stored", ["a", "b"])
     assert torch.equal(scores(again), scores(model))
     assert any(key.startswith("encoder.") for key in again.state_dict()) == tune
@@ -183,41 +189,39 @@ def test_a_sentence_encoder_frozen_or_trained_is_found_again(tmp_path, tune):
 
 def test_a_sentence_encoder_that_changed_is_refused(tmp_path):
     name = tiny_sentence_model(tmp_path)
-    model = make_backbone(
-        ModelConfig("compact", compact=replace(COMPACT, encoder=name)), import_small(tmp_path), seed=0
-    )
-    model.sentence_encoder._fingerprint = "another"
-    with pytest.raises(ArtifactError, match="install the original"):
+    model = made(ModelConfig("compact", compact=replace(COMPACT, encoder=name)), import_small(tmp_path), seed=0)
+    model.sentence_encoder._content = "another"
+    with pytest.raises(ArtifactError, match="Install the original"):
         stored(model, tmp_path / "stored", ["a", "b"])
 
 
 def test_an_index_made_with_a_sentence_encoder(tmp_path, items_csv):
     name = tiny_sentence_model(tmp_path)
     index = build_index(Catalog(items_csv), tmp_path / "out", replace(INDEX, encoder=name))
-    model = make_backbone(MODELS["compact"], index, seed=0)
+    model = made(MODELS["compact"], index, seed=0)
     assert model.sentence_encoder.identity == index.origin["encoder"]
     changed = replace(index, origin={"encoder": {**index.origin["encoder"], "weights": "old"}})
     with pytest.raises(ArtifactError, match="make index and model again"):
-        make_backbone(MODELS["compact"], changed, seed=0)
+        made(MODELS["compact"], changed, seed=0)
 
 
 def test_calir_wants_categories_and_its_own_steps(tmp_path):
     index = import_small(tmp_path)
     with pytest.raises(ConfigError, match="needs categories"):
-        make_backbone(MODELS["calir on t5"], index, texts=TEXTS, seed=0)
+        made(MODELS["calir on t5"], index, texts=TEXTS, seed=0)
     config = ModelConfig("calir", t5=replace(FRESH, steps=1), calir=replace(CALIR, body="t5"))
     categories = Categories.of_paths([["a", "b"], ["c"]], depth=2)
     with pytest.raises(ConfigError, match=r"t5\.steps = 1 contradicts calir\.depth = 2"):
-        make_backbone(config, index, texts=TEXTS, categories=categories, seed=0)
-    same = replace(config, t5=replace(FRESH, steps=2))
-    assert make_backbone(same, index, texts=TEXTS, categories=categories, seed=0).body.config.steps == 2
+        made(config, index, texts=TEXTS, categories=categories, seed=0)
+    same = config.with_section("t5", replace(FRESH, steps=2))
+    assert made(same, index, texts=TEXTS, categories=categories, seed=0).body.config.steps == 2
 
 
 def test_a_trained_model_opens_from_either_folder_and_knows_its_index(index, folder, items_csv, tmp_path):
-    model = make_backbone(MODELS["compact"], index, folder=folder, seed=0).eval()
-    settings = {"backbone": describe(model), "layout": index.layout()}
+    model = made(MODELS["compact"], index, folder=folder, seed=0).eval()
+    settings = {"backbone": model.describe(), "layout": index.layout()}
     with create(tmp_path / "run" / "model", kind="model", schema=1, settings=settings) as writer:
-        write_backbone(writer, model, model.state_dict(), index.table.ids)
+        model.write(writer, model.state_dict(), index.table.ids)
     for place in (tmp_path / "run", tmp_path / "run" / "model"):
         again, artifact = open_model(place)
         assert torch.equal(scores(again.eval()), scores(model))
@@ -236,3 +240,17 @@ def test_only_settings_that_matter_are_told():
     assert MODELS["compact"].used.keys() == {"backbone", "compact"}
     assert MODELS["calir on t5"].used.keys() == {"backbone", "calir", "t5"}
     assert MODELS["calir on t5"].used["calir"]["branching"] == [4, 3]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_saved_before_kinds_had_names_still_opens(name, index, folder, categories, tmp_path):
+    model = shaken(made(MODELS[name], index, folder=folder, texts=TEXTS, categories=categories).eval())
+    description = model.describe()
+    kind = description.pop("kind")
+    assert set(description) <= {"body", "config", "sizes", "encoder", "calir", "induced"}, "the fields of that time"
+    settings = {"backbone": description, "layout": index.layout()}
+    with create(tmp_path / "old", kind="model", schema=1, settings=settings) as writer:
+        model.write(writer, model.state_dict(), index.table.ids)
+    again, _ = open_model(tmp_path / "old")
+    assert (again.kind, task_of(tmp_path / "old")) == (kind, "search")
+    assert torch.equal(scores(again.eval()), scores(model))

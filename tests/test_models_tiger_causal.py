@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restd.models import SidHistories, TigerBackbone, TigerConfig
-from restd.models.decoding import Memory
+from restd.models.decode_protocol import Memory
 from tests.models import SIZES, stored
 
 TINY = {"width": 32, "layers": 2, "heads": 2, "head_width": 16, "feed": 64, "history": 4, "causal": True}

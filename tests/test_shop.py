@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restd.data.schema import GRADES, JUDGMENTS, SPLITS
-from restd.data.shop import ShopSpec, shop_source
-from restd.data.shop.asking import clean_texts, query_texts
-from restd.data.shop.judgments import worded_queries
-from restd.data.shop.lexicon import load_lexicon
-from restd.data.shop.names import brand_count, draw_brands
-from restd.data.shop.queries import INDEXED, KINDS, draw_queries, quota
-from restd.data.shop.spelling import misspell
-from restd.data.shop.taxonomy import load_taxonomy
-from restd.data.shop.wishes import Wish, build_catalogue, wish_value
-from restd.data.shop.world import build_world
 from restd.errors import ConfigError
+from restd.shop import ShopSpec, shop_source
+from restd.shop.intents import Facet, build_catalogue, facet_column
+from restd.shop.judgment_rows import queries_with_text
+from restd.shop.lexicon import load_lexicon
+from restd.shop.names import brand_count, draw_brands
+from restd.shop.queries import INDEXED, KINDS, draw_queries, quota
+from restd.shop.query_text import clean_texts, query_texts
+from restd.shop.spelling import misspell
+from restd.shop.taxonomy import load_taxonomy
+from restd.shop.world import build_world
 
 LOCALES = ("us", "es", "jp")
 SIZES = (500, 3000)
@@ -33,23 +33,23 @@ def items_of(locale, items, seed=0):
 
 
 @cache
-def judged(locale, items, seed=0):
+def judgments_of(locale, items, seed=0):
     return pa.Table.from_batches(list(shop_source(ShopSpec(locale, items, seed)).judgments()))
 
 
 @cache
-def asked(locale, items, seed=0):
+def world_and_queries(locale, items, seed=0):
     """Return the world, the queries and their texts behind the judgments."""
     shop = build_catalogue(build_world(items, seed), INDEXED)
-    queries, texts = worded_queries(shop, load_lexicon(locale), seed)
+    queries, texts = queries_with_text(shop, load_lexicon(locale), seed)
     return shop.world, queries, texts.to_pylist()
 
 
 def by_query(table, column):
-    found = {}
+    values = {}
     for query, value in zip(table["query_id"].to_pylist(), table[column].to_pylist(), strict=True):
-        found.setdefault(query, value)
-    return found
+        values.setdefault(query, value)
+    return values
 
 
 @pytest.mark.parametrize("locale", LOCALES)
@@ -57,12 +57,12 @@ def test_same_spec_gives_the_same_rows(locale):
     source = shop_source(ShopSpec(locale, 700, 5))
     assert pa.Table.from_batches(list(source.items())).equals(pa.Table.from_batches(list(source.items())))
     assert source.judgments is not None
-    assert pa.Table.from_batches(list(source.judgments())).equals(judged(locale, 700, 5))
+    assert pa.Table.from_batches(list(source.judgments())).equals(judgments_of(locale, 700, 5))
 
 
 def test_another_seed_gives_another_world():
     assert items_of("us", 500, 0)["title"].to_pylist() != items_of("us", 500, 1)["title"].to_pylist()
-    assert judged("us", 500, 0)["query"].to_pylist() != judged("us", 500, 1)["query"].to_pylist()
+    assert judgments_of("us", 500, 0)["query"].to_pylist() != judgments_of("us", 500, 1)["query"].to_pylist()
 
 
 def test_locales_describe_one_world():
@@ -85,7 +85,7 @@ def test_schema_and_texts(locale):
     types = {name: table.schema.field(name).type for name in table.schema.names}
     assert types["category"] == pa.list_(pa.string())
     assert types["price"] == types["popularity"] == pa.float32()
-    assert judged(locale, 3000).schema == JUDGMENTS.append(pa.field("kind", pa.string()))
+    assert judgments_of(locale, 3000).schema == JUDGMENTS.append(pa.field("kind", pa.string()))
     assert table["id"].to_pylist() == [f"S{number:07d}" for number in range(3000)]
     for name in ("title", "brand", "color", "description"):
         assert table[name].null_count == 0
@@ -99,14 +99,14 @@ def test_schema_and_texts(locale):
 
 @pytest.mark.parametrize("items", [499, 1_000_001, 0])
 def test_sizes_outside_the_limits_are_refused(items):
-    with pytest.raises(ConfigError, match=r"choose a number from 500 to 1,000,000"):
+    with pytest.raises(ConfigError, match=rf"^Expected 500 to 1,000,000 items, got {items:,}\.$"):
         ShopSpec(items=items)
 
 
 def test_unknown_locale_and_seed_are_refused():
     with pytest.raises(ConfigError, match=r"'fr'.*us, es, jp"):
         ShopSpec(locale="fr")
-    with pytest.raises(ConfigError, match="seed -1"):
+    with pytest.raises(ConfigError, match=r"^Expected a seed of at least 0, got -1\.$"):
         ShopSpec(seed=-1)
 
 
@@ -128,7 +128,7 @@ def test_tree_is_deep_and_wide():
 @pytest.mark.parametrize("locale", LOCALES)
 def test_every_table_of_words_is_used_and_complete(locale):
     tree, words = load_taxonomy(), load_lexicon(locale)
-    wanted = {
+    expected = {
         "noun": len(tree.leaves),
         "color": len(tree.colors),
         "material": len(tree.materials),
@@ -136,7 +136,7 @@ def test_every_table_of_words_is_used_and_complete(locale):
         "feature": len(tree.features),
     }
     for side in (words.shop, words.customer):
-        for name, count in wanted.items():
+        for name, count in expected.items():
             assert len(side[name].count) == count
             assert side[name].count.min() >= 1
 
@@ -170,7 +170,7 @@ def test_brands_are_many_and_never_a_name_that_exists():
 
 
 def test_popularity_is_skewed_and_shows_in_training():
-    table = judged("us", 3000)
+    table = judgments_of("us", 3000)
     popularity = np.array(items_of("us", 3000)["popularity"].to_pylist())
     assert np.sort(popularity)[-300:].sum() > 0.35 * popularity.sum()
     seen = Counter(
@@ -184,40 +184,42 @@ def test_popularity_is_skewed_and_shows_in_training():
     assert (counts > 0).mean() > 0.8
 
 
-def rule(world, leaf, wishes, item):
+def rule(world, leaf, facets, item):
     """Grade by the attributes alone, sharing no code with the generator's search."""
     meets = world.leaf == leaf
-    for wish, value in wishes.items():
-        meets &= wish_value(world, wish) == value
+    for facet, value in facets.items():
+        meets &= facet_column(world, facet) == value
     if world.leaf[item] == leaf:
         return GRADES["E"] if meets[item] else GRADES["S"]
     exact = np.flatnonzero(meets)
     fits = world.host[item] in set(world.product[exact])
     fitted = world.product[item] in set(world.host[exact]) - {-1}
-    companion = world.taxonomy.leaves[leaf].companion == world.leaf[item] and Wish.BRAND in wishes
+    companion = world.taxonomy.leaves[leaf].companion == world.leaf[item] and Facet.BRAND in facets
     matching = all(
-        wish_value(world, wish)[item] == value for wish, value in wishes.items() if wish in (Wish.BRAND, Wish.COLOR)
+        facet_column(world, facet)[item] == value
+        for facet, value in facets.items()
+        if facet in (Facet.BRAND, Facet.COLOR)
     )
     return GRADES["C"] if fits or fitted or (companion and matching) else GRADES["I"]
 
 
 @pytest.mark.parametrize("items", SIZES)
 def test_every_grade_follows_from_the_attributes(items):
-    world, queries, texts = asked("us", items)
-    table = judged("us", items)
+    world, queries, texts = world_and_queries("us", items)
+    table = judgments_of("us", items)
     seen = Counter()
     for query, text, item, grade in zip(
         *(table[name].to_pylist() for name in ("query_id", "query", "item", "grade")), strict=True
     ):
-        row, place = int(query[1:]), int(item[1:])
+        row, position = int(query[1:]), int(item[1:])
         assert texts[row] == text
-        leaf, wishes = queries.wishes(world, row)
-        assert rule(world, leaf, wishes, place) == grade
+        leaf, facets = queries.intent(world, row)
+        assert rule(world, leaf, facets, position) == grade
         if grade == GRADES["S"]:
-            assert sum(wish_value(world, wish)[place] != value for wish, value in wishes.items()) == 1
+            assert sum(facet_column(world, facet)[position] != value for facet, value in facets.items()) == 1
         if grade == GRADES["I"]:
             nodes = world.taxonomy.leaves
-            assert nodes[leaf].department == nodes[world.leaf[place]].department
+            assert nodes[leaf].department == nodes[world.leaf[position]].department
         seen[grade] += 1
     assert set(seen) == set(GRADES.values())
 
@@ -225,28 +227,28 @@ def test_every_grade_follows_from_the_attributes(items):
 @pytest.mark.parametrize("locale", LOCALES)
 @pytest.mark.parametrize("items", SIZES)
 def test_no_split_asks_what_another_asks(locale, items):
-    world, queries, texts = asked(locale, items)
+    world, queries, texts = world_and_queries(locale, items)
     pairs, strings = defaultdict(set), defaultdict(set)
     for row, text in enumerate(texts):
-        leaf, wishes = queries.wishes(world, row)
+        leaf, facets = queries.intent(world, row)
         split = SPLITS[queries.split[row]]
-        pairs[split].add((leaf, frozenset(wishes.items())))
+        pairs[split].add((leaf, frozenset(facets.items())))
         strings[split].add(text)
-    for held in ("valid", "test"):
-        for other in set(SPLITS) - {held}:
-            assert not pairs[held] & pairs[other]
-            assert not strings[held] & strings[other]
+    for held_out in ("valid", "test"):
+        for other in set(SPLITS) - {held_out}:
+            assert not pairs[held_out] & pairs[other]
+            assert not strings[held_out] & strings[other]
     assert len(set(texts)) == len(texts)
 
 
 @pytest.mark.parametrize("locale", LOCALES)
 @pytest.mark.parametrize("items", SIZES)
 def test_numbers_of_queries_and_positives(locale, items):
-    table = judged(locale, items)
+    table = judgments_of(locale, items)
     splits, kinds = by_query(table, "split"), by_query(table, "kind")
     count = Counter(splits.values())
-    wanted = quota(items)
-    assert count == {"train": wanted.train, "valid": wanted.held, "test": wanted.held}
+    expected = quota(items)
+    assert count == {"train": expected.train, "valid": expected.held_out, "test": expected.held_out}
     assert count["train"] >= items / 2
     positives = Counter(
         query
@@ -254,16 +256,16 @@ def test_numbers_of_queries_and_positives(locale, items):
         if grade > 0
     )
     for split in SPLITS:
-        mine = [query for query, of in splits.items() if of == split]
-        assert 4 <= np.median([positives[query] for query in mine]) <= 8
-        shares = Counter(kinds[query] for query in mine)
+        queries_of_split = [query for query, query_split in splits.items() if query_split == split]
+        assert 4 <= np.median([positives[query] for query in queries_of_split]) <= 8
+        shares = Counter(kinds[query] for query in queries_of_split)
         assert set(shares) == set(KINDS)
-        assert all(0.02 < number / len(mine) < 0.5 for number in shares.values())
+        assert all(0.02 < number / len(queries_of_split) < 0.5 for number in shares.values())
 
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_judged_items_exist_and_are_judged_once(locale):
-    table = judged(locale, 3000)
+    table = judgments_of(locale, 3000)
     assert set(table["item"].to_pylist()) <= set(items_of(locale, 3000)["id"].to_pylist())
     pairs = list(zip(table["query_id"].to_pylist(), table["item"].to_pylist(), strict=True))
     assert len(set(pairs)) == len(pairs)
@@ -273,12 +275,12 @@ def test_judged_items_exist_and_are_judged_once(locale):
 @pytest.mark.parametrize("locale", LOCALES)
 def test_a_misspelt_query_differs_from_its_clean_form(locale):
     world = build_world(1000, 0)
-    drawn = draw_queries(build_catalogue(world, INDEXED), 0)
+    queries = draw_queries(build_catalogue(world, INDEXED), 0)
     words = load_lexicon(locale)
-    clean = clean_texts(world, words, drawn, np.random.default_rng([0, 4])).to_pylist()
-    asked_for = query_texts(world, words, drawn, 0).to_pylist()
-    wrong = drawn.kind == KINDS.index("misspelt")
-    changed = np.array([before != after for before, after in zip(clean, asked_for, strict=True)])
+    clean = clean_texts(world, words, queries, np.random.default_rng([0, 4])).to_pylist()
+    texts = query_texts(world, words, queries, 0).to_pylist()
+    wrong = queries.kind == KINDS.index("misspelt")
+    changed = np.array([before != after for before, after in zip(clean, texts, strict=True)])
     assert wrong.any()
     assert (changed == wrong).all()
 
@@ -290,12 +292,12 @@ def test_a_misspelt_query_differs_from_its_clean_form(locale):
     kana=st.booleans(),
 )
 def test_a_slip_always_changes_the_text(text, draw, kana):
-    assert misspell(text, draw, kana=kana, slips=[("ab", "ba")]) != text
+    assert misspell(text, draw, kana=kana, misspellings=[("ab", "ba")]) != text
 
 
 def test_words_alone_do_not_give_the_answer_away():
     """A need described in words shares no noun with the titles of most of its exact items."""
-    table = judged("us", 3000)
+    table = judgments_of("us", 3000)
     titles = [set(re.findall(r"\w+", title.lower())) for title in items_of("us", 3000)["title"].to_pylist()]
     shared = [
         bool(set(re.findall(r"[a-z]{4,}", query)) & titles[int(item[1:])])

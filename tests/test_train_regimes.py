@@ -52,10 +52,10 @@ def test_a_validation_may_take_some_queries(world, tmp_path):
 
 
 def test_the_same_pairs_at_every_seed(world, tmp_path):
-    told = []
+    messages = []
     for seed in (1, 2):
-        run(*world, tmp_path / str(seed), "train.pairs_per_item=1", f"train.seed={seed}", tell=told.append)
-    sentences = [sentence for sentence in told if "pairs of" in sentence]
+        run(*world, tmp_path / str(seed), "train.pairs_per_item=1", f"train.seed={seed}", notify=messages.append)
+    sentences = [sentence for sentence in messages if "pairs of" in sentence]
     assert sentences[0] == sentences[1]
     pairs, _, _ = read_pairs(world[1], SidIndex.load(world[0]))
     assert f"{len(np.unique(pairs.item)):,} pairs" in sentences[0]
@@ -102,9 +102,9 @@ def test_temperature_settings_reach_the_teacher():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (("train.pairs_per_item=-1",), "pairs_per_item = -1 cannot be used"),
+        (("train.pairs_per_item=-1",), "pairs_per_item must be at least 0, got -1"),
         (("distill.cap=never",), "cap"),
-        (("train.patience=-2",), "patience = -2"),
+        (("train.patience=-2",), "patience must be at least 0, got -2"),
     ],
 )
 def test_impossible_settings(world, tmp_path, settings, said):

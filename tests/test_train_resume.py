@@ -81,8 +81,8 @@ def test_a_full_disk_leaves_the_previous_checkpoint(world, tmp_path, monkeypatch
 def test_a_checkpoint_of_another_run_is_refused(world, tmp_path, monkeypatch):
     folder, _ = world
     place = (folder / "index", folder / "data", tmp_path / "run")
-    monkeypatch.setattr("restd.train.loop.Loop._done", lambda self, standing: standing.update >= 3)
-    monkeypatch.setattr("restd.train.run._Keeper.keep", lambda self, module, standing, trainee: {})
+    monkeypatch.setattr("restd.train.loop.Loop._done", lambda self, state: state.update >= 3)
+    monkeypatch.setattr("restd.train.model_writer.ModelWriter.finish", lambda self, *given: {})
     run(*place, *SETTINGS, objective="restd", updates=UPDATES)
     assert (tmp_path / "run" / "checkpoint").is_dir()
     with pytest.raises(ArtifactError, match="belongs to a run with other settings"):

@@ -107,7 +107,7 @@ def test_another_seed_is_another_run(world, tmp_path):
 
 def test_the_rehearsal_leaves_no_trace(world, tmp_path, monkeypatch):
     rehearsed = run(*world, tmp_path / "rehearsed")
-    monkeypatch.setattr(loops, "rehearse", lambda loop: Estimate(0.0, 0, "cpu"))
+    monkeypatch.setattr(loops, "estimate_cost", lambda loop: Estimate(0.0, 0, "cpu"))
     assert same_weights(rehearsed.folder, run(*world, tmp_path / "not").folder)
 
 
@@ -132,7 +132,7 @@ def test_category_heads_are_frozen_in_a_continuation(world, bases, tmp_path):
 
 def test_categories_are_induced_where_there_are_none(tmp_path):
     data = write_world(tmp_path / "data", categories=False)
-    told = []
+    messages = []
     made = run(
         make_index(data, tmp_path / "index"),
         data,
@@ -140,13 +140,13 @@ def test_categories_are_induced_where_there_are_none(tmp_path):
         "calir.branching=[3, 2]",
         "compact.encoder=minilm",
         backbone="calir",
-        tell=told.append,
+        notify=messages.append,
     )
-    assert any("no categories" in sentence for sentence in told)
+    assert any("no categories" in sentence for sentence in messages)
     backbone, _ = open_model(made.folder)
     assert isinstance(backbone, CalirBackbone)
-    assert backbone.table.induced
-    assert backbone.table.counts == (3, 6)
+    assert backbone.categories.induced
+    assert backbone.categories.counts == (3, 6)
 
 
 def test_a_suffix_index_has_a_level_without_a_teacher(tmp_path):
@@ -160,18 +160,18 @@ def test_a_suffix_index_has_a_level_without_a_teacher(tmp_path):
 
 def test_the_best_validation_is_kept_and_patience_ends_the_run(world, tmp_path):
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
-    told = []
+    messages = []
     made = run(
         *world,
         tmp_path / "run",
         *("train.epochs=5", "train.patience=2", "train.keep=best"),
         updates=None,
-        tell=told.append,
+        notify=messages.append,
         validate=lambda backbone: next(scores),
     )
     per_epoch = 4  # thirty pairs in batches of eight
     assert made.summary == {"updates": 2 * per_epoch, "validation": 3.0}
-    assert any("Stopped after update 16" in sentence for sentence in told)
+    assert any("Stopped after update 16" in sentence for sentence in messages)
     records = read_log(tmp_path / "run" / "log.jsonl")
     assert [record["validation"] for record in records if "validation" in record] == [1.0, 3.0, 2.0, 2.5]
     two_epochs = run(*world, tmp_path / "two", "train.epochs=5", updates=None, validate=lambda backbone: 0.0)
@@ -179,24 +179,24 @@ def test_the_best_validation_is_kept_and_patience_ends_the_run(world, tmp_path):
 
 
 def test_a_finished_run_is_kept_and_other_settings_are_refused(world, tmp_path):
-    first, told = run(*world, tmp_path / "run"), []
-    again = run(*world, tmp_path / "run", tell=told.append)
+    first, messages = run(*world, tmp_path / "run"), []
+    again = run(*world, tmp_path / "run", notify=messages.append)
     assert again == first
-    assert told[-1].startswith("Kept the model")
+    assert messages[-1].startswith("Kept the model")
     with pytest.raises(ArtifactError, match="other settings"):
         run(*world, tmp_path / "run", "train.lr=0.001")
 
 
 def test_an_item_task_adds_every_item(world, tmp_path):
-    told = []
-    run(*world, tmp_path / "run", "train.indexing=title", tell=told.append)
-    assert any("30 pairs of 15 queries, 60 items" in sentence for sentence in told)
+    messages = []
+    run(*world, tmp_path / "run", "train.indexing=title", notify=messages.append)
+    assert any("30 pairs of 15 queries, 60 items" in sentence for sentence in messages)
 
 
 def test_long_queries_are_counted_and_told(world, tmp_path):
-    told = []
-    run(*world, tmp_path / "run", "t5.max_tokens=3", backbone="t5", tell=told.append)
-    assert "15 of 15 queries are longer than the model's limit and lost their end" in told
+    messages = []
+    run(*world, tmp_path / "run", "t5.max_tokens=3", backbone="t5", notify=messages.append)
+    assert "15 of 15 queries are longer than the model's limit and lost their end" in messages
 
 
 def test_a_loss_that_is_no_number_names_batch_and_checkpoint(world, tmp_path, monkeypatch):
@@ -210,7 +210,9 @@ def test_a_loss_that_is_no_number_names_batch_and_checkpoint(world, tmp_path, mo
         return loss * torch.nan if len(calls) > 20 else loss
 
     monkeypatch.setattr(CompactBackbone, "sid_loss", spoiled)
-    with pytest.raises(TrainingError, match=r"loss of update \d+ is no number.*item row.*last good checkpoint is"):
+    with pytest.raises(
+        TrainingError, match=r"Loss is NaN or infinite at update \d+, .*item row.*last good checkpoint is"
+    ):
         run(*world, tmp_path / "run", "train.checkpoint=2")
     assert (tmp_path / "run" / "checkpoint" / "manifest.json").is_file()
 
@@ -235,7 +237,7 @@ def test_no_training_pairs_is_an_error(world, tmp_path):
 
 
 def test_unknown_objectives_and_foreign_folders_are_refused(world, tmp_path):
-    with pytest.raises(ConfigError, match="wanted one of base, rbd"):
+    with pytest.raises(ConfigError, match=r"Unknown objective 'magic'\. Known: base, rbd"):
         run(*world, tmp_path / "run", objective="magic")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious", "utf-8")

@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from restd.analyses.transitions import SHARES, Steps, log_chances, transitions
 from restd.errors import DataError
-from restd.study import Comparison
-from restd.study.opened import Study
-from restd.study.transitions import SHARES, Steps, log_chances, transitions
+from restd.experiments import Comparison
+from restd.experiments.study import Study
 from tests.training import write_walks
 from tests.walks import tiger, walk
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restd.data.trec import QRELS, RUN, numbered_lines, read_qrels, read_run, write_atomically, write_qrels, write_run
+from restd.data.trec import QRELS, RUN, read_qrels, read_run, write_qrels, write_run
 from restd.errors import DataError
 
 WORDS = st.text(min_size=1, max_size=6).filter(lambda text: text.split() == [text] and "\ufeff" not in text)
@@ -165,30 +165,3 @@ def test_extra_columns_are_left_out_and_grades_are_short(tmp_path):
     table = pa.table({"query_id": ["q", "q"], "query": ["x y", "x y"], "item": ["d", "e"], "grade": [3.0, 0.1]})
     write_qrels(table, tmp_path / "q")
     assert (tmp_path / "q").read_text() == "q 0 d 3\nq 0 e 0.1\n"
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
-    (tmp_path / "q").write_bytes(b"old")
-
-    def breaks():
-        yield b"new"
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_atomically(tmp_path / "q", breaks())
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("q", b"old")]
-    with pytest.raises(DataError, match="cannot be written"):
-        write_atomically(tmp_path / "no" / "q", [b"new"])
-
-
-def test_a_reader_of_the_old_file_keeps_all_of_it(tmp_path):
-    (tmp_path / "q").write_bytes(b"old")
-    with (tmp_path / "q").open("rb") as reader:
-        write_atomically(tmp_path / "q", [b"n", b"ew"])
-        assert reader.read() == b"old"
-    assert (tmp_path / "q").read_bytes() == b"new"
-
-
-def test_only_a_line_feed_ends_a_line(tmp_path):
-    (tmp_path / "t").write_text("a\u2028b\x0bc\nd", newline="")
-    assert list(numbered_lines(tmp_path / "t")) == [(1, "a\u2028b\x0bc"), (2, "d")]

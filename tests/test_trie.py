@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restd.codes import Trie
+from restd.codes.keys import pack, radices, unpack
 from restd.errors import ConfigError
-from restd.index import Trie
-from restd.index.keys import pack, radices, unpack
 
 
 @st.composite

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from restd.data import Catalog, write_dataset
-from restd.data.yelp import ITEMS, yelp_source
+from restd.data.public.yelp import ITEMS, yelp_source
 from restd.errors import ConfigError, DataError
 
 BUSINESSES = [
@@ -60,11 +60,11 @@ def test_businesses_and_reviews(files):
     assert events_of(source) == [("ann", "p"), ("ann", "q"), ("bob", "q"), ("bob", "p")]
     assert source.judgments is None
     assert source.notes[:3] == (
-        "6 reviews in review.json; every review is an event, whatever its stars.",
+        "6 reviews in review.json; every review is an event, regardless of its rating.",
         "2 users, 2 items, 4 events.",
-        "An item counts once a user, at its first time: 1 events that repeat one were dropped.",
+        "Each item counts once per user, at its first time: 1 repeated events were dropped.",
     )
-    assert "1 events were dropped for the 1 items that business.json lacks." in source.notes
+    assert "1 events of 1 items that are not in business.json were dropped." in source.notes
     assert source.settings["core"] == 2
 
 
@@ -75,7 +75,7 @@ def test_the_text_is_name_and_categories(files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("days", "wanted"),
+    ("days", "expected"),
     [
         ({"since": "2019-01-01"}, [("ann", "q"), ("bob", "q"), ("bob", "p")]),
         ({"until": "2018-12-31"}, [("ann", "p")]),
@@ -83,10 +83,10 @@ def test_the_text_is_name_and_categories(files, tmp_path):
         ({"until": "9999-12-31"}, [("ann", "p"), ("ann", "q"), ("bob", "q"), ("bob", "p")]),
     ],
 )
-def test_days_are_included_at_both_ends(files, days, wanted):
+def test_days_are_included_at_both_ends(files, days, expected):
     source = source_of(files, core=0, **days)
-    assert events_of(source) == wanted
-    assert any("were dropped." in note and "before" in note for note in source.notes)
+    assert events_of(source) == expected
+    assert any("outside the period" in note for note in source.notes)
 
 
 def test_files_may_be_gzipped(files):
@@ -99,10 +99,13 @@ def test_files_may_be_gzipped(files):
 @pytest.mark.parametrize(
     ("days", "message"),
     [
-        ({"since": "last year"}, "since 'last year' is not a day; write it like 2019-12-31"),
-        ({"until": "2019-13-01"}, "until '2019-13-01' is not a day"),
-        ({"since": "2020-01-01", "until": "2019-01-01"}, "since 2020-01-01 is later than until 2019-01-01"),
-        ({"core": -2}, "A core of -2 is impossible"),
+        ({"since": "last year"}, "since: expected a day such as 2019-12-31, got 'last year'"),
+        ({"until": "2019-13-01"}, "until: expected a day such as 2019-12-31, got '2019-13-01'"),
+        (
+            {"since": "2020-01-01", "until": "2019-01-01"},
+            r"since \(2020-01-01\) must not be later than until \(2019",
+        ),
+        ({"core": -2}, "core is -2, but must be at least 0"),
     ],
 )
 def test_impossible_settings_are_refused(files, days, message):
@@ -114,13 +117,17 @@ def test_impossible_settings_are_refused(files, days, message):
     ("name", "line", "message"),
     [
         ("review.json", "{", r"review\.json, line 1: not a JSON object"),
-        ("review.json", {**REVIEWS[0], "date": "yesterday"}, "line 1: 'date' is 'yesterday' .*; wanted a time"),
+        ("review.json", {**REVIEWS[0], "date": "yesterday"}, "line 1: 'date' is 'yesterday', but a time is required"),
         ("review.json", {**REVIEWS[0], "date": 3}, "line 1: 'date' is 3"),
         ("review.json", {**REVIEWS[0], "user_id": ""}, "line 1: 'user_id' is ''"),
-        ("review.json", "", "review.json holds no events"),
+        ("review.json", "", "review.json contains no events"),
         ("business.json", {"name": "x"}, r"business\.json, line 1: 'business_id' is None"),
-        ("business.json", {"business_id": "p", "name": 3}, "line 1: name 3 or categories None is no text"),
-        ("business.json", {"business_id": "p", "categories": ["A"]}, r"categories \['A'\] is no text"),
+        (
+            "business.json",
+            {"business_id": "p", "name": 3},
+            "line 1: expected strings .*name 3 and categories None",
+        ),
+        ("business.json", {"business_id": "p", "categories": ["A"]}, r"expected strings .* categories \['A'\]"),
         ("business.json", {"business_id": "x"}, r"None of the 3 items of the histories is in business\.json"),
     ],
 )
@@ -132,7 +139,7 @@ def test_bad_lines_are_one_sentence(files, name, line, message):
 
 
 def test_days_without_reviews_are_told(files):
-    with pytest.raises(DataError, match=r"has no review from 2021-01-01 to the last, of 6 in all; choose other days"):
+    with pytest.raises(DataError, match=r"has 6 reviews, but none from 2021-01-01 to the last day\. Choose other days"):
         source_of(files, since="2021-01-01")
 
 
@@ -142,4 +149,4 @@ def test_the_command(files, tmp_path, command):
     assert command(*words)[:2] == (0, f"{tmp_path / 'set'}: 2 items, 4 histories\n")
     code, _, err = command(*words, "--since", "2018-01-01", "--until", "2017-01-01")
     assert code == 2
-    assert "is later than until" in err
+    assert "must not be later than until" in err

@@ -84,13 +84,13 @@ def job(index, data, out, *settings, backbone="compact", objective="base", init=
         backbone=backbone,
         objective=objective,
         continued_from=init,
-        given={"updates": updates} if updates else None,
+        options={"updates": updates} if updates else None,
     )
     return Job(index, data, out, model, config, init, cache)
 
 
-def run(*args, tell=lambda sentence: None, validate=None, **options):
-    return train_retriever(job(*args, **options), tell=tell, validate=validate)
+def run(*args, notify=lambda sentence: None, validate=None, **options):
+    return train_retriever(job(*args, **options), notify=notify, validate=validate)
 
 
 def weights(folder: Path):

@@ -13,7 +13,7 @@ def made(folder):
     make_index(data, folder / "index", policy="suffix")
     settings = (*SETTINGS, "train.lr=0.003", "train.batch=32", "train.micro=32", "tiger.dropout=0.0")
     asked = job(folder / "index", data, folder / "run", *settings, backbone="tiger", updates=600)
-    train_retriever(asked, tell=lambda sentence: None)
+    train_retriever(asked, notify=lambda sentence: None)
     return folder
 
 

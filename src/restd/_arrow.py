@@ -1,4 +1,4 @@
-"""Arrow's compute kernels for the type checker's eyes: they are made at import time, where it cannot see them."""
+"""Arrow's compute functions as `Any`: they are made at import time, where a type checker cannot see them."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Settings are values: frozen dataclasses, TOML sections, and `--set section.name=value`."""
+"""Settings: frozen dataclasses, read from TOML sections and from `--set section.name=value`."""
 
 import json
 import tomllib
@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from restd.errors import ConfigError
 
@@ -18,7 +18,7 @@ RECIPES = "recipes"
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Turn `section.name=value` into sections; values are read as TOML, and as plain text where that fails.
+    """Turn `section.name=value` into sections; values are read as TOML, or as plain text if that fails.
 
     >>> parse_settings(["kmeans.iterations=10", "index.policy=suffix"])
     {'kmeans': {'iterations': 10}, 'index': {'policy': 'suffix'}}
@@ -38,7 +38,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_recipe(name: str) -> dict[str, dict[str, Any]]:
-    """Read a recipe: a TOML file of your own, or the name of one inside the package."""
+    """Read a recipe: a TOML file, or the name of one inside the package."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file():
         try:
@@ -58,7 +58,7 @@ def read_recipe(name: str) -> dict[str, dict[str, Any]]:
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Lay sections over one another, the last winning.
+    """Merge sections; a later layer overrides an earlier one.
 
     >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
     {'a': {'x': 1, 'y': 3}}
@@ -67,26 +67,30 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     for layer in layers:
         for section, values in layer.items():
             if not isinstance(values, Mapping):
-                raise ConfigError(f"{section!r} stands outside any section; settings live in sections such as [index].")
+                raise ConfigError(f"{section!r} is outside any section. Put it into a section, such as [index].")
             merged[section] = {**merged.get(section, {}), **values}
     return merged
 
 
 def read_section(kind: type[Config], values: Mapping[str, Any], *, section: str) -> Config:
-    """Build a frozen dataclass from a section, refusing unknown names and values of the wrong type."""
+    """Build a frozen dataclass from a section; unknown names and values of the wrong type are errors."""
     assert is_dataclass(kind)
-    known = [field.name for field in fields(kind)]
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"[{section}] has no setting {name!r}; it has: {', '.join(known)}.")
+    with_config(ConfigDict(extra="forbid"))(kind)  # without it pydantic ignores names that the dataclass lacks
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][:1])
-        raise ConfigError(f"[{section}] {where} = {first['input']!r} cannot be used: {first['msg']}.") from error
+        problems = error.errors()
+        for problem in problems:
+            if problem["type"] == "unexpected_keyword_argument":
+                known = ", ".join(field.name for field in fields(kind))
+                raise ConfigError(f"[{section}] has no setting {problem['loc'][0]!r}; it has: {known}.") from error
+        first = problems[0]
+        raise ConfigError(
+            f"[{section}] {first['loc'][0] if first['loc'] else section} = {first['input']!r} cannot be used: "
+            f"{first['msg']}."
+        ) from error
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Return a configuration as JSON-able values, tuples as lists, so that what is read back compares equal."""
+    """Return a configuration as JSON values, with tuples as lists, so that it equals what is read back."""
     return json.loads(json.dumps(asdict(config)))

@@ -1,8 +1,8 @@
-"""Errors a person can act on: what was found, what was wanted, what to do next."""
+"""Errors that a user can act on: what is wrong, what was expected, what to do."""
 
 
 class RestdError(Exception):
-    """Base of every error that is the input's or the environment's fault, never a bug of ours.
+    """Base of all errors caused by input or environment, as opposed to bugs.
 
     The command line prints its message as one sentence and exits with code 2.
 
@@ -21,7 +21,7 @@ class ConfigError(RestdError):
 
 
 class ArtifactError(RestdError):
-    """An artefact that is missing, damaged, of another kind, or made from something else."""
+    """An artefact that is missing, damaged, of another kind, or made from other parents."""
 
 
 class CapacityError(RestdError):
@@ -38,13 +38,13 @@ class MissingExtraError(RestdError):
 
 
 class TrainingError(RestdError):
-    """A run that cannot go on: its loss is no number any more."""
+    """A run that cannot continue, because its loss is NaN or infinite."""
 
 
 class Interrupted(RestdError):
-    """A run that was told to stop, and saved itself first."""
+    """A run that was interrupted by a signal, after it saved a checkpoint."""
 
     def __init__(self, message: str, *, signal: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal
-        """What shells report of a process that this signal ended."""
+        """Exit code that shells report for a process ended by this signal."""

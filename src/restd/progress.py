@@ -1,4 +1,4 @@
-"""One progress bar for the whole library: on a terminal, on the first process, and silent everywhere else."""
+"""One progress bar for the whole library: shown on a terminal by the first process, and silent elsewhere."""
 
 import os
 import sys
@@ -10,21 +10,24 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+Notify = Callable[[str], None]
+"""Receives one sentence at a time about what a long job is doing; the command line prints them."""
+
 Advance = Callable[..., None]
-"""Call with the number of finished units; keywords are shown behind the bar (`advance(1, error=0.12)`)."""
+"""Call with the number of finished units; keywords are shown after the bar (`advance(1, error=0.12)`)."""
 
 
 _hidden = ContextVar("hidden", default=False)
 
 
 def is_shown() -> bool:
-    """Whether a person is watching: standard error is a terminal and this is not a worker of a larger job."""
+    """Return whether to show progress: standard error is a terminal, and this is not a worker of a larger job."""
     return sys.stderr.isatty() and os.environ.get("RANK", "0") == "0" and not _hidden.get()
 
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Show nothing: for work that somebody else shows.
+    """Show no progress inside the block, for work whose caller shows its own.
 
     >>> with hidden():
     ...     is_shown()
@@ -54,16 +57,16 @@ def progress(description: str, *, total: int | None) -> Iterator[Advance]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[status]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total, said="")
+        task = bar.add_task(description, total=total, status="")
 
         def advance(count: int = 1, **fields: Any) -> None:
-            said = "  ".join(f"{name} {_short(value)}" for name, value in fields.items())
+            status = "  ".join(f"{name} {_short(value)}" for name, value in fields.items())
             bar.advance(task, count)
-            if said:
-                bar.update(task, said=said)
+            if status:
+                bar.update(task, status=status)
 
         yield advance
 

@@ -1,9 +1,10 @@
 """One writer at a time."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from restd.errors import ArtifactError
 
@@ -12,21 +13,18 @@ LOCK = ".lock"
 
 @contextmanager
 def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder against other processes of ours; a second one is told to wait. A dead one's lock is gone.
+    """Lock a folder against other restd processes. The lock of a process that died is released by the system.
 
     Args:
-        folder: made where it is not there yet.
-        wait: until another process has left it, instead of telling anyone.
+        folder: created if it does not exist.
+        wait: wait until the other process is done, instead of raising an error at once.
     """
-    import fcntl
-
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o666)
+    path = folder / LOCK
+    path.touch()  # with the user's umask, so that a group can share the folder; filelock's own files are private
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ArtifactError(f"Another restd process is writing to {folder}; wait until it is done.") from error
+        lock = FileLock(path, timeout=-1 if wait else 0).acquire()
+    except Timeout as error:
+        raise ArtifactError(f"Another restd process is writing to {folder}; wait until it is done.") from error
+    with lock:
         yield
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""What an artefact says of itself, and the hashes that keep it honest."""
+"""The manifest of an artefact: what it is, what it was made from, and a hash of every file."""
 
 import hashlib
 import json
@@ -33,14 +33,14 @@ def hash_json(value: Any) -> str:
 
 
 def recorded_versions() -> dict[str, str]:
-    """Versions of everything that can change a result, for the record only: they are not part of the content hash."""
-    found = {"python": platform.python_version(), "platform": platform.platform(), "restd": __version__}
+    """Return versions of what can change a result; they are recorded, but not part of the content hash."""
+    versions = {"python": platform.python_version(), "platform": platform.platform(), "restd": __version__}
     for name in _RECORDED:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class FileEntry:
 class Manifest:
     """The contents of `manifest.json`.
 
-    `content` identifies what the artefact holds and what it was made from; two runs that give the same result give the
-    same `content`, whenever and wherever they ran. `seal` covers the whole manifest, so that an edit of it is noticed.
+    `content` identifies what is in the artefact and what it was made from: two runs with the same result have the same
+    `content`, whenever and wherever they ran. `seal` is a hash of the whole manifest, so that an edit is noticed.
     """
 
     kind: str
@@ -74,14 +74,14 @@ class Manifest:
         return hash_json({**body, "files": {name: entry.sha256 for name, entry in self.files.items()}})
 
     def to_bytes(self) -> bytes:
-        """Return the one spelling of this manifest; any other bytes on disk mean that someone edited the file."""
+        """Return the canonical text of this manifest; any other bytes on disk mean that the file was edited."""
         body = {**asdict(self), "content": self.content}
         sealed = {**body, "seal": hash_json(body)}
         return (json.dumps(sealed, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, where: Path) -> "Manifest":
-        """Parse and verify a manifest; `where` only serves the error messages."""
+        """Parse and verify a manifest; `where` is named in errors."""
         try:
             body = json.loads(raw)
             fields = {name: body[name] for name in cls.__dataclass_fields__}
@@ -92,7 +92,7 @@ class Manifest:
             intact, manifest = False, None
         if manifest is None or not intact:
             raise ArtifactError(
-                f"{where} is damaged or was edited: its seal does not match its text; "
-                "restore it from a copy, or make the artefact again."
+                f"{where} is damaged or was edited: its seal does not match its text. "
+                "Restore it from a copy, or make the artefact again."
             )
         return manifest

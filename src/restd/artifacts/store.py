@@ -43,21 +43,21 @@ class Writer:
         save_file(contiguous, self.folder / f"{name}.safetensors")
 
     def table(self, name: str, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema | None = None) -> int:
-        """Write `name.parquet` from a stream of batches (of a known schema, should it be empty); returns the rows."""
+        """Write `name.parquet` from a stream of batches, which may be empty if `schema` is given; return its rows."""
         stream = iter(batches)
         first = next(stream, None)
         if schema is None and first is None:
-            raise ValueError(f"{name}: an empty stream needs a schema")
+            raise ValueError(f"table {name!r} is empty and has no schema; pass schema=")
         rows = 0
-        known = first.schema if first is not None else schema
-        with pq.ParquetWriter(self.folder / f"{name}.parquet", known, compression="zstd") as sink:
+        columns = first.schema if first is not None else schema
+        with pq.ParquetWriter(self.folder / f"{name}.parquet", columns, compression="zstd") as sink:
             for batch in chain([first] if first is not None else [], stream):
                 sink.write_batch(batch)
                 rows += batch.num_rows
         return rows
 
     def adopt(self, path: Path) -> None:
-        """Take a finished file into the artefact without moving it: should the writing fail, it is still there."""
+        """Add a finished file to the artefact without moving it, so that it survives if the writing fails."""
         try:
             os.link(path, self.folder / path.name)
         except OSError:  # a file system without hard links
@@ -89,7 +89,7 @@ def create(
     remove_leftovers(target)
     building = temporary_folder(target)
     try:
-        with full_disk_told(target):
+        with explain_full_disk(target):
             building.mkdir(parents=True)
             yield Writer(building)
             entries: dict[str, FileEntry] = {}
@@ -116,15 +116,15 @@ def create(
 
 
 @contextmanager
-def full_disk_told(target: Path) -> Iterator[None]:
-    """Turn the system's "no space left" into a sentence."""
+def explain_full_disk(target: Path) -> Iterator[None]:
+    """Turn "no space left on device" into an error that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         if _is_full_disk(error):
             raise ArtifactError(
-                f"The disk is full: {target} could not be written; nothing that was there has changed. "
-                "Free some space, or choose another --out, and run the same command again."
+                f"The disk is full: {target} could not be written, and what was there before is unchanged. Free some "
+                "space, or choose another --out, and run the same command again."
             ) from error
         raise
 
@@ -132,28 +132,28 @@ def full_disk_told(target: Path) -> Iterator[None]:
 def _is_full_disk(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in _FULL
-    return "os error 28" in str(error)  # safetensors hands the system's code on as text
+    return "os error 28" in str(error)  # safetensors reports the system's code as text
 
 
 def check_target(target: Path, *, kind: str) -> None:
-    """Refuse to write over anything but an artefact of the same kind."""
+    """Raise an error if `target` is anything but an artefact of the same kind, or empty."""
     recover(target)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST).is_file():
         raise ArtifactError(
-            f"{target} already holds something that restd did not write; choose another folder or empty it."
+            f"{target} contains files that restd did not write. Choose another folder, or empty this one."
         )
     manifest = read_manifest(target)
     if manifest.kind != kind:
         raise ArtifactError(
-            f"{target} holds an artefact of kind '{manifest.kind}', not '{kind}'; choose another folder or remove it."
+            f"{target} is an artefact of kind '{manifest.kind}', not '{kind}'. Choose another folder, or delete it."
         )
     foreign = sorted({entry.name for entry in target.iterdir()} - {MANIFEST, *manifest.files})
     if foreign:
         raise ArtifactError(
-            f"{target} also holds {foreign[0]!r}, which restd did not write and would delete; move it, or choose "
-            "another folder."
+            f"{target} contains {foreign[0]!r}, which restd did not write and would delete. Move it, or choose another "
+            "folder."
         )
 
 
@@ -163,7 +163,7 @@ def read_manifest(folder: Path) -> Manifest:
     recover(folder)
     path = folder / MANIFEST
     if not path.is_file():
-        raise ArtifactError(f"{folder} is not an artefact: it has no {MANIFEST}; check the path, or make it first.")
+        raise ArtifactError(f"{folder} is not an artefact: it has no {MANIFEST}. Check the path, or make it first.")
     return Manifest.from_bytes(path.read_bytes(), where=path)
 
 
@@ -188,15 +188,15 @@ class Artifact:
         return pq.read_table(self.folder / f"{name}.parquet", columns=columns)
 
     def require_parent(self, role: str, parent: "Artifact | str") -> None:
-        """Refuse a parent this artefact was not made from."""
-        found = parent if isinstance(parent, str) else parent.content
-        wanted = self.manifest.parents.get(role)
-        if wanted != found:
-            said = f"{role} {wanted[:8]}" if wanted else f"no {role} at all"
-            place = "the one given" if isinstance(parent, str) else str(parent.folder)
+        """Raise an error unless this artefact was made from `parent`, an artefact or its content hash."""
+        content = parent if isinstance(parent, str) else parent.content
+        expected = self.manifest.parents.get(role)
+        if expected != content:
+            origin = f"{role} {expected[:8]}" if expected else f"no {role} at all"
+            other = f"the {role}" if isinstance(parent, str) else str(parent.folder)
             raise ArtifactError(
-                f"{self.folder} was made from {said}, but {place} is {found[:8]}; "
-                "point to the original, or make this artefact again."
+                f"{self.folder} was made from {origin}, but {other} is {content[:8]}. "
+                "Use the original, or make this artefact again."
             )
 
 
@@ -206,12 +206,12 @@ def open_artifact(folder: Path, *, kind: str, schema: int) -> Artifact:
     manifest = read_manifest(folder)
     if manifest.kind != kind:
         raise ArtifactError(
-            f"{folder} is an artefact of kind '{manifest.kind}', but one of kind '{kind}' is wanted here."
+            f"Expected an artefact of kind '{kind}', but {folder} is of kind '{manifest.kind}'. Check the path."
         )
     if manifest.schema != schema:
         raise ArtifactError(
-            f"{folder / MANIFEST} has schema {manifest.schema} of '{kind}', and this version of restd reads schema "
-            f"{schema}; install the version that wrote it, or make the artefact again."
+            f"{folder / MANIFEST} has schema {manifest.schema} of '{kind}', but this version of restd reads schema "
+            f"{schema}. Install the version that wrote it, or make the artefact again."
         )
     for name, entry in manifest.files.items():
         _check_file(folder / name, entry)
@@ -219,13 +219,13 @@ def open_artifact(folder: Path, *, kind: str, schema: int) -> Artifact:
 
 
 def _check_file(path: Path, entry: FileEntry) -> None:
-    remedy = "restore it from a copy, or make the artefact again."
+    remedy = "Restore it from a copy, or make the artefact again."
     if not path.is_file():
-        raise ArtifactError(f"{path} is missing, though the manifest lists it; {remedy}")
+        raise ArtifactError(f"{path} is missing, though the manifest lists it. {remedy}")
     size = path.stat().st_size
     if size != entry.size:
-        raise ArtifactError(f"{path} has {size:,} bytes where the manifest says {entry.size:,}; {remedy}")
-    if (found := hash_file(path)) != entry.sha256:
+        raise ArtifactError(f"{path} has {size:,} bytes, but the manifest says {entry.size:,}. {remedy}")
+    if (sha256 := hash_file(path)) != entry.sha256:
         raise ArtifactError(
-            f"{path} was changed: its hash is {found[:8]} where the manifest says {entry.sha256[:8]}; {remedy}"
+            f"{path} was changed: its hash is {sha256[:8]}, but the manifest says {entry.sha256[:8]}. {remedy}"
         )

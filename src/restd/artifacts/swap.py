@@ -1,4 +1,4 @@
-"""Putting a finished folder in the place of another without a moment at which neither is there."""
+"""Replacing a folder by a finished one, so that at every moment one of the two is there."""
 
 import ctypes
 import errno
@@ -9,12 +9,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import psutil
+
 _AT_FDCWD = -100
 _SWAP = 2  # RENAME_EXCHANGE of renameat2(2) on Linux, RENAME_SWAP of renamex_np(2) on macOS
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
+    """Flush the names in a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -23,7 +25,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def fsync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
+    """Flush the bytes of a file to disk."""
     with path.open("rb+") as stream:
         os.fsync(stream.fileno())
 
@@ -58,39 +60,29 @@ def temporary_folder(target: Path) -> Path:
 
 
 def _host() -> str:
-    """Name of this machine: on a shared disk, process numbers of another one say nothing."""
+    """Name of this machine, because process numbers of another machine on a shared disk mean nothing here."""
     return re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "_"
 
 
 def recover(target: Path) -> None:
-    """Undo half a replacement: two renames were needed, and the process died between them."""
+    """Undo half a replacement, after a process died between the two renames."""
     if not target.exists() and _aside(target).exists():
         os.rename(_aside(target), target)
 
 
 def remove_leftovers(target: Path) -> None:
-    """Delete what killed writers of this target left behind; a running writer's folder is not touched."""
+    """Delete what killed writers of this target left behind, but not the folder of a running writer."""
     pattern = re.compile(re.escape(f".{target.name}.tmp-{_host()}-") + r"(\d+)-[0-9a-f]+")
     if not target.parent.is_dir():
         return
     for entry in target.parent.iterdir():
         match = pattern.fullmatch(entry.name)
-        if match and not _is_running(int(match[1])):
+        if match and not psutil.pid_exists(int(match[1])):
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def replace_folder(new: Path, target: Path) -> None:
-    """Move `new` to `target`; a folder that was there is gone afterwards, and never before."""
+    """Move `new` to `target`; a folder that was there is deleted only once the new one is in place."""
     if not target.exists() or not any(target.iterdir()):
         os.rename(new, target)
     elif not exchange(new, target):

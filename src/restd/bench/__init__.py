@@ -1,4 +1,4 @@
-"""Benchmarks: ratios of two sides measured in the same run, interleaved where a run repeats."""
+"""Benchmarks: ratios of two sides measured in the same run, in turn where a run repeats."""
 
 from collections.abc import Callable
 from typing import Any

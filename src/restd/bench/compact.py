@@ -1,4 +1,4 @@
-"""The compact retriever from text to results, next to its own encoder with exact vector search."""
+"""The compact retriever from text to results, beside its own encoder with exact vector search."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ import faiss
 import numpy as np
 import torch
 
-from restd.bench.measure import timed
-from restd.data.shop import ShopSpec, shop_source
+from restd.bench.measure import interleaved
+from restd.codes.trie import Trie
 from restd.encode import load_encoder
-from restd.index.trie import Trie
 from restd.models import CompactBackbone, CompactConfig
 from restd.search import beam_search
+from restd.shop import ShopSpec, shop_source
 
 _QUERIES = 200
 _BATCH = 32
 
 
 def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str, Any]:
-    """Latency of one query at a time and throughput of batches, the encoder included; both sides turn by turn.
+    """Latency of one query at a time and throughput of batches, the encoder included; both sides in turn.
 
-    The decoder's weights are random and so are the vectors: neither side's time depends on them.
+    The decoder's weights and the vectors are random: neither side's time depends on them.
     """
     encoder = load_encoder("minilm")
     model = CompactBackbone(encoder, sizes, CompactConfig(), seed=0).eval()
@@ -38,15 +38,16 @@ def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str,
         exact.search(encoder.encode(texts), beam)
 
     queries = _queries()
-    sides = {"generative": generative, "faiss_exact": dense}
-    alone: dict[str, list[float]] = {name: [] for name in sides}
-    together: dict[str, list[float]] = {name: [] for name in sides}
-    for seconds, batch in ((alone, 1), (together, _BATCH)):
-        for number, start in enumerate(range(0, len(queries) - batch + 1, batch)):
-            for name, side in sides.items():
-                spent, _ = timed(lambda side=side, start=start, batch=batch: side(queries[start : start + batch]))
-                if number:
-                    seconds[name].append(spent)
+
+    def in_turn(batch: int) -> dict[str, np.ndarray]:
+        """Seconds of every batch of queries, by side; the first batch is not counted."""
+        sides = {
+            "generative": lambda number: generative(queries[number * batch : (number + 1) * batch]),
+            "faiss_exact": lambda number: dense(queries[number * batch : (number + 1) * batch]),
+        }
+        return interleaved(sides, len(queries) // batch - 1)
+
+    alone, together = in_turn(1), in_turn(_BATCH)
     return {
         "items": trie.leaves,
         **{
@@ -55,7 +56,7 @@ def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str,
                 "p99_ms": 1e3 * float(np.percentile(alone[name], 99)),
                 "queries_per_second": _BATCH / float(np.median(together[name])),
             }
-            for name in sides
+            for name in alone
         },
         "queries": len(queries),
         "batch": _BATCH,
@@ -63,8 +64,8 @@ def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str,
 
 
 def _queries() -> list[str]:
-    """Different queries of the generated shop."""
+    """Distinct queries of the generated shop."""
     source = shop_source(ShopSpec(locale="us", items=1_000, seed=0))
     assert source.judgments is not None
-    found = dict.fromkeys(query for batch in source.judgments() for query in batch.column("query").to_pylist())
-    return list(found)[:_QUERIES]
+    queries = dict.fromkeys(query for batch in source.judgments() for query in batch.column("query").to_pylist())
+    return list(queries)[:_QUERIES]

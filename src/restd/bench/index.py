@@ -1,4 +1,4 @@
-"""Fitting, assigning and repairing a million items, beside faiss's residual quantiser on the same data."""
+"""Fit, assignment and collision repair of a million items, against the residual quantiser of faiss."""
 
 from typing import Any
 
@@ -7,9 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from restd.bench.measure import machine, peak_bytes, resident_bytes, timed
-from restd.index.keys import collision_groups, pack
-from restd.index.policies import Problem, single_substitution
-from restd.quantize import Codebooks, KMeansConfig, assign, fit_kmeans, last_residuals
+from restd.codes import Codebooks, as_tensor, assign, last_residuals
+from restd.codes.keys import collision_groups, pack
+from restd.index.collisions import CollisionProblem, single_substitution
+from restd.quantize import KMeansConfig, fit_kmeans
 
 _DIM, _LEVELS, _CODES = 32, 4, 256
 _SAMPLE = 65_536
@@ -18,12 +19,12 @@ _COLLIDING = (0.1, 0.4)
 
 
 def clustered_vectors(items: int, *, seed: int = 0) -> Float[np.ndarray, "item dim"]:
-    """Unit vectors around two thousand centres of unequal size, as a catalogue's embeddings are."""
+    """Unit vectors in two thousand clusters of unequal size, similar to the embeddings of a catalogue."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(2_000, _DIM)).astype(np.float32)
     weights = rng.lognormal(size=len(centres))
     vectors = np.empty((items, _DIM), np.float32)
-    for start in range(0, items, _ROWS):  # in parts, so that making the input does not set the peak of memory
+    for start in range(0, items, _ROWS):  # in parts, so that making the input does not set the peak memory
         part = vectors[start : start + _ROWS]
         rng.standard_normal(out=part, dtype=np.float32)
         part *= 0.7
@@ -45,7 +46,7 @@ def bench_index(items: int = 1_000_000) -> dict[str, Any]:
     assign_seconds, (latents, codes) = timed(lambda: _assign(vectors, quantizer))
     ours = fit_seconds + assign_seconds
     our_error = _error(latents, codes, quantizer.codebooks)
-    own_seconds, resolved = timed(lambda: single_substitution(Problem(latents, codes, quantizer.codebooks)))
+    own_seconds, resolved = timed(lambda: single_substitution(CollisionProblem(latents, codes, quantizer.codebooks)))
     unique = len(np.unique(pack(resolved.sids, resolved.sizes))) / items
     peak = peak_bytes() - before
 
@@ -76,12 +77,12 @@ def _assign(vectors: np.ndarray, quantizer: Any) -> tuple[np.ndarray, np.ndarray
     latents = np.empty(vectors.shape, np.float16)
     for start in range(0, len(vectors), _ROWS):
         latents[start : start + _ROWS] = quantizer.latents(vectors[start : start + _ROWS])
-    return latents, assign(latents, quantizer.codebooks)
+    return latents, assign(as_tensor(latents), quantizer.codebooks).numpy()
 
 
 def _error(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks) -> float:
     parts = [
-        float(np.square(last_residuals(latents[rows], codes[rows], codebooks)).sum())
+        float(last_residuals(as_tensor(latents[rows]), as_tensor(codes[rows]), codebooks).square().sum())
         for start in range(0, len(latents), _ROWS)
         if (rows := slice(start, start + _ROWS))
     ]
@@ -106,19 +107,19 @@ def _faiss(sample: np.ndarray, vectors: np.ndarray, *, codes: Any, beam: int) ->
 
 
 def _repair(latents: np.ndarray, codes: np.ndarray, codebooks: Codebooks, *, share: float) -> dict[str, float]:
-    """Repair after making items near-copies of others until the wanted share collides."""
+    """Repair collisions after making items near-copies of others until `share` of them collide."""
     rng = np.random.default_rng(2)
     items = len(latents)
     rows, _ = collision_groups(pack(codes, codebooks.sizes))
     already = len(rows) / items
-    missing = max(0.0, share - already) / (1 - already)  # some of those made to collide do so already
+    missing = max(0.0, share - already) / (1 - already)  # some of the items made to collide do so already
     order = rng.permutation(items)
     copies, originals = np.split(order[: 2 * int(missing * items / 2)], 2)  # a copy and its original collide
     points = latents.copy()
     noise = 1e-4 * rng.standard_normal((len(copies), latents.shape[1]), np.float32)
     points[copies] = (latents[originals] + noise).astype(np.float16)
-    raw = assign(points, codebooks)
+    raw = assign(as_tensor(points), codebooks).numpy()
     colliding = len(collision_groups(pack(raw, codebooks.sizes))[0]) / items
-    seconds, found = timed(lambda: single_substitution(Problem(points, raw, codebooks)))
-    unique = len(np.unique(pack(found.sids, found.sizes))) / items
+    seconds, resolved = timed(lambda: single_substitution(CollisionProblem(points, raw, codebooks)))
+    unique = len(np.unique(pack(resolved.sids, resolved.sizes))) / items
     return {"seconds": seconds, "colliding": colliding, "unique": unique}

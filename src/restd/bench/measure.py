@@ -1,22 +1,12 @@
-"""Clocks and scales."""
+"""Time, memory and the machine they were measured on."""
 
 import platform
-import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from restd.memory import peak_bytes, resident_bytes
+from restd.timing import interleaved, timed
 
-Result = TypeVar("Result")
-
-__all__ = ["machine", "peak_bytes", "resident_bytes", "timed"]
-
-
-def timed(job: Callable[[], Result]) -> tuple[float, Result]:
-    """Seconds a job took, and its result."""
-    start = time.perf_counter()
-    result = job()
-    return time.perf_counter() - start, result
+__all__ = ["interleaved", "machine", "peak_bytes", "resident_bytes", "timed"]
 
 
 def machine() -> dict[str, Any]:

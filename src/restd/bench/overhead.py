@@ -1,4 +1,4 @@
-"""What distillation costs a training step: Base, H=1 and H=4 on a T5-small-sized model, turn by turn."""
+"""The cost of distillation in training: updates of Base, H=1 and H=4 with a model of T5-small's size, in turn."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from restd.bench.measure import machine, peak_bytes, timed
+from restd.bench.measure import interleaved, machine, peak_bytes
 from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig, strip
 
 _LEVELS, _CODES, _DIM = 4, 256, 32
@@ -21,13 +21,7 @@ _ARMS = {"base": 0, "h1": 1, "h4": 4}
 def bench_overhead(updates: int = 15) -> dict[str, Any]:
     """Time whole updates of 16 micro-batches of 8; the first of each arm is not counted."""
     arms = {name: _Arm(horizon) for name, horizon in _ARMS.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    names = list(arms)
-    for number in range(updates + 1):
-        for name in names[number % 3 :] + names[: number % 3]:  # nobody always comes first
-            spent, _ = timed(lambda arm=arms[name], number=number: arm.update(number))
-            if number:
-                seconds[name].append(spent)
+    seconds = interleaved({name: arm.update for name, arm in arms.items()}, updates)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
     extra = extra_peak()
     model = arms["h4"].model
@@ -52,7 +46,7 @@ def bench_overhead(updates: int = 15) -> dict[str, Any]:
 
 
 class _Model(nn.Module):
-    """A random T5 with the distiller beside it, as they are trained."""
+    """A random T5 and the distiller, trained together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +78,7 @@ class _Model(nn.Module):
 
 
 class _Arm:
-    """One objective with its own model and optimiser; all load the same data and hold the same heads."""
+    """One objective with its own model and optimiser; all load the same data and have the same heads."""
 
     def __init__(self, horizon: int) -> None:
         self.horizon = horizon
@@ -123,7 +117,7 @@ class _Arm:
 
 
 def extra_peak() -> int:
-    """Peak memory of an update with four horizons above one without, each in a process of its own."""
+    """Peak memory of an update with four horizons above one without, each in its own process."""
     base, restd = (
         int(subprocess.run([sys.executable, "-c", _ALONE.format(horizon)], check=True, capture_output=True).stdout)
         for horizon in (0, 4)

@@ -1,4 +1,4 @@
-"""How hard the generated shop is for word overlap alone: BM25 on its test queries, in every locale."""
+"""How hard the generated shop is for lexical search: BM25 on its test queries, in every locale."""
 
 import tempfile
 from pathlib import Path
@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from restd.baselines import Bm25
 from restd.bench.measure import timed
 from restd.data import Catalog, read_judgments, write_dataset
-from restd.data.shop import ShopSpec, shop_source
 from restd.evaluate import judge, ndcg, rank_all, read_tests, recall
+from restd.rankers import Bm25
+from restd.shop import ShopSpec, shop_source
+from restd.snapshot import Snapshot
 
 _LOCALES = ("us", "es", "jp")
 _DEPTH = 100
@@ -26,8 +27,9 @@ def _locale(locale: str, items: int) -> dict[str, Any]:
         out = Path(folder) / locale
         seconds, _ = timed(lambda: write_dataset(shop_source(ShopSpec(locale=locale, items=items)), out))
         catalog = Catalog(out)
-        tests = read_tests(out, catalog.ids())
-        ranking = rank_all(Bm25.of(catalog), tests, depth=_DEPTH)
+        snapshot = Snapshot.numbered(catalog.ids(), catalog)
+        tests = read_tests(out, snapshot)
+        ranking = rank_all(Bm25.of(snapshot), tests, depth=_DEPTH)
         judged = judge(ranking.rows, tests, np.arange(items))
         judgments = read_judgments(out)
         kinds = dict(zip(judgments["query_id"].to_pylist(), judgments["kind"].to_pylist(), strict=True))

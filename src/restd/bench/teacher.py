@@ -7,9 +7,10 @@ import torch
 
 from restd.bench.index import clustered_vectors
 from restd.bench.measure import machine, peak_bytes, resident_bytes, timed
+from restd.codes import as_tensor, assign
 from restd.distill import Geometry, ResidualTeacher, TemperatureConfig, find_temperatures, shape_swap
-from restd.index.policies import Problem, single_substitution
-from restd.quantize import KMeansConfig, assign, fit_kmeans
+from restd.index.collisions import CollisionProblem, single_substitution
+from restd.quantize import KMeansConfig, fit_kmeans
 
 _BATCH = 1_024
 _ROUNDS = 50
@@ -21,10 +22,8 @@ def bench_teacher(items: int = 100_000) -> dict[str, Any]:
     quantizer = fit_kmeans(vectors, KMeansConfig(codes=256, dim=32, normalize=False), items=items)
     latents = quantizer.latents(vectors)
     books = quantizer.codebooks
-    stored = single_substitution(Problem(latents, assign(latents, books), books)).sids
-    geometry = Geometry(
-        torch.from_numpy(latents), torch.from_numpy(stored), torch.from_numpy(books.values), books.sizes
-    )
+    stored = single_substitution(CollisionProblem(latents, assign(as_tensor(latents), books).numpy(), books)).sids
+    geometry = Geometry.of(books, torch.from_numpy(latents), torch.from_numpy(stored))
     teacher = ResidualTeacher(geometry, find_temperatures(geometry, TemperatureConfig("per_level")))
     generator = torch.Generator().manual_seed(0)
     seconds = []

@@ -1,7 +1,7 @@
-"""What training costs: our loop against a plain `transformers` one, and joint distillation against base training."""
+"""Time of training: our loop against a plain `transformers` loop, and distillation against base training."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,16 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from restd.bench.measure import machine, timed
-from restd.data.shop import ShopSpec, shop_source
+from restd.bench.measure import interleaved, machine
 from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig
 from restd.encode import Ragged, load_encoder
-from restd.models import AnyBackbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
-from restd.models.code_t5 import CodeT5
+from restd.models import Backbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
+from restd.models.sid_t5 import SidT5
+from restd.shop import ShopSpec, shop_source
 from restd.train.config import TrainConfig
 from restd.train.examples import Pairs
 from restd.train.loop import Loop, TrainingSet
-from restd.train.module import Trainee
+from restd.train.module import TrainingModule
 from restd.train.objectives import TrajectoryObjective
 
 _SIZES = (64, 64, 64, 64)
@@ -30,9 +30,9 @@ _COMPACT_BATCH = 128
 
 
 def bench_train(updates: int = 20) -> dict[str, Any]:
-    """Time updates of both sides, turn by turn; the first of each is not counted.
+    """Time updates of both sides in turn; the first update of each is not counted.
 
-    The plain loop is what one writes with `transformers`: shuffled pairs, padded to the longest of the batch, the
+    The plain loop is the usual one with `transformers`: shuffled pairs, padded to the longest of the batch, and the
     model's own loss. Ours reads the same pairs of queries and titles, in batches of similar length.
     """
     from transformers import DataCollatorForSeq2Seq
@@ -49,20 +49,19 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
         examples = examples_of(theirs, pairs, theirs.prepare(texts), sids, end=end)
         collate = DataCollatorForSeq2Seq(theirs.tokenizer)
         plain = PlainLoop(theirs.model, examples, collate, batch=_BATCH, micro=_MICRO)
-        t5 = interleaved({"restd": updates_of(loop), "transformers": plain.steps()}, updates)
-        compact: dict[str, Iterator[None]] = {}
+        t5 = interleaved({"restd": updates_of(loop), "transformers": steps_of(plain.steps())}, updates)
+        compact: dict[str, Callable[[int], None]] = {}
         arms: dict[str, dict[str, nn.Module]] = {"base": {}, "joint": {"trajectory": _restd(sids)}}
         for name, objectives in arms.items():
             backbone = CompactBackbone(load_encoder("minilm"), _SIZES, CompactConfig(), seed=0)
-            read = backbone.prepare(texts)
-            compact[name] = updates_of(
-                make_loop(backbone, pairs, read, sids, Path(folder) / name, objectives, _COMPACT_BATCH, _COMPACT_BATCH)
-            )
+            prepared = backbone.prepare(texts)
+            out, batch = Path(folder) / name, _COMPACT_BATCH
+            compact[name] = updates_of(make_loop(backbone, pairs, prepared, sids, out, objectives, batch, batch))
         joint = interleaved(compact, 3 * updates)
     rates = {name: float(_BATCH / np.median(seconds)) for name, seconds in t5.items()}
     return {
         "throughput_ratio": rates["restd"] / rates["transformers"],
-        # update by update: both sides compute the same pairs, one right after the other
+        # update by update: both sides compute the same pairs, right after one another
         "joint_over_base": float(np.median(joint["joint"] / joint["base"])),
         "examples_per_second": rates,
         "compact_update_seconds": {name: float(np.median(seconds)) for name, seconds in joint.items()},
@@ -70,18 +69,6 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
         "batch": {"t5": _BATCH, "compact": _COMPACT_BATCH},
         "machine": machine(),
     }
-
-
-def interleaved(sides: dict[str, Iterator[None]], updates: int) -> dict[str, np.ndarray]:
-    """Seconds of every update of each side; nobody always comes first."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    names = list(sides)
-    for number in range(updates + 1):
-        for name in names if number % 2 else reversed(names):
-            spent, _ = timed(lambda side=sides[name]: next(side))
-            if number:
-                seconds[name].append(spent)
-    return {name: np.array(values) for name, values in seconds.items()}
 
 
 def _pairs() -> Pairs:
@@ -97,15 +84,15 @@ def _pairs() -> Pairs:
             if row["split"] == "train" and row["grade"] > 0:
                 queries.append(row["query"])
                 names.append(row["item"])
-    known = {query: number for number, query in enumerate(dict.fromkeys(queries))}
+    number_of = {query: number for number, query in enumerate(dict.fromkeys(queries))}
     row_of = {item: row for row, item in enumerate(ids)}
-    text = np.array([known[query] for query in queries], np.int64)
+    text = np.array([number_of[query] for query in queries], np.int64)
     item = np.array([row_of[name] for name in names], np.int64)
-    return Pairs(tuple(known), text, item, len(known)).with_items(titles, np.arange(len(titles)))
+    return Pairs(tuple(number_of), text, item, len(number_of)).with_items(titles, np.arange(len(titles)))
 
 
 def make_loop(
-    backbone: AnyBackbone,
+    backbone: Backbone,
     pairs: Pairs,
     prepared: Ragged,
     sids: torch.Tensor,
@@ -114,19 +101,36 @@ def make_loop(
     batch: int,
     micro: int,
 ) -> Loop:
-    """A loop that is stepped from outside and writes nothing."""
-    held = TrainingSet(pairs, prepared, sids)
+    """A training loop whose updates are called one by one, and that writes no files."""
+    training_set = TrainingSet(pairs, prepared, sids)
     config = TrainConfig(updates=100_000, batch=batch, micro=micro, lr=1e-4, warm_up=0.0)
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     loop = Loop(
-        Trainee(backbone, objectives), held, held, config, out, "", accelerator, lambda said: None, lambda *held: None
+        TrainingModule(backbone, objectives),
+        training_set,
+        training_set,
+        config,
+        out,
+        "",
+        accelerator,
+        lambda sentence: None,
+        lambda *arguments: None,
     )
     loop.module.train()
     return loop
 
 
-def updates_of(loop: Loop) -> Iterator[None]:
-    """One update after another, epoch after epoch."""
+def updates_of(loop: Loop) -> Callable[[int], None]:
+    """A side to time: every call is one update, epoch after epoch."""
+    return steps_of(_updates(loop))
+
+
+def steps_of(steps: Iterator[None]) -> Callable[[int], None]:
+    """A side to time: every call is one step of an iterator."""
+    return lambda _: next(steps)
+
+
+def _updates(loop: Loop) -> Iterator[None]:
     number = 0
     while True:
         for rows in loop.plan.epoch(number // loop.plan.updates_per_epoch):
@@ -136,14 +140,14 @@ def updates_of(loop: Loop) -> Iterator[None]:
 
 
 class PlainLoop:
-    """A training loop as one writes it with `transformers` alone: shuffled examples, padded to the longest of a batch.
+    """The usual training loop with `transformers` alone: shuffled examples, padded to the longest of a batch.
 
     Args:
-        model: `transformers`' own.
-        examples: input ids, attention mask and labels of each.
-        collate: makes a batch of them.
-        batch: examples of an update.
-        micro: examples that are computed together.
+        model: a model of `transformers`.
+        examples: input ids, attention mask and labels of each example.
+        collate: makes a batch of examples.
+        batch: examples per update.
+        micro: examples per forward pass.
     """
 
     def __init__(self, model: Any, examples: list[dict[str, Any]], collate: Any, *, batch: int, micro: int) -> None:
@@ -177,12 +181,12 @@ class PlainLoop:
 
 
 def examples_of(
-    model: CodeT5, pairs: Pairs, prepared: Ragged, sids: torch.Tensor, *, end: tuple[int, ...] = ()
+    model: SidT5, pairs: Pairs, prepared: Ragged, sids: torch.Tensor, *, end: tuple[int, ...] = ()
 ) -> list[dict[str, Any]]:
-    """Pairs as `transformers` takes them: tokens in, tokens of the codes (and the end) out."""
+    """Pairs as `transformers` takes them: tokens of the text in, tokens of the codes (and the end) out."""
     tokens = [prepared.batch(np.array([row])).values[0].tolist() for row in range(len(prepared))]
     level = torch.arange(sids.shape[1])
-    labels = [[*held, *end] for held in model.tokens[level, sids[torch.from_numpy(pairs.item)]].tolist()]
+    labels = [[*codes, *end] for codes in model.tokens[level, sids[torch.from_numpy(pairs.item)]].tolist()]
     return [
         {"input_ids": tokens[text], "attention_mask": [1] * len(tokens[text]), "labels": label}
         for text, label in zip(pairs.text, labels, strict=True)

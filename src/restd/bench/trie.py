@@ -1,4 +1,4 @@
-"""The trie at ten million SIDs: memory, time to build, and whether a look-up notices the size."""
+"""The trie at ten million SIDs: memory, time to build, and whether look-ups slow down with size."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from restd.bench.measure import machine, timed
-from restd.index.trie import Trie
+from restd.codes.trie import Trie
 
 _SIZES = (256,) * 4
 _BEAMS = 100
@@ -23,13 +23,13 @@ def random_sids(count: int, *, seed: int = 0) -> np.ndarray:
 
 
 def bench_trie(sids: int = 10_000_000) -> dict[str, Any]:
-    """Compare child look-ups of 100 beams in a large and in a small trie, turn by turn."""
+    """Compare child look-ups of 100 beams in a large and in a small trie, in turn."""
     table = random_sids(sids)
     build_seconds, large = timed(lambda: Trie.of(table, _SIZES))
     del table
     small = Trie.of(random_sids(_SMALL), _SIZES)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a hundred rows are no work for two threads, and waking one costs more than the look-up
+    torch.set_num_threads(1)  # a hundred rows are too few for two threads: waking one costs more than the look-up
     try:
         seconds = {"small": [], "large": []}
         rng = np.random.default_rng(1)

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restd.cli.console import note, show, show_json, show_table, tell
+from restd.cli.command import described, warn_deprecated
+from restd.cli.console import note, notify, show, show_json, show_table
+from restd.cli.device import use_device
+from restd.cli.options import Json, SearchDevice, read_seeds
 from restd.errors import ConfigError, RestdError
 
 if TYPE_CHECKING:
-    from restd.study import Finding
-    from restd.study.opened import Study
+    from restd.analyses import AnalysisResult
+    from restd.experiments import Study
 
-NAMES = {
-    "learning": "losses and validations by epoch, and how much distillation weighed",
-    "probes": "what frozen decoder states know of current and later levels",
+ANALYSES = {
+    "learning": "losses and validation scores by epoch, and the weight of distillation",
+    "probes": "what frozen decoder states know about current and later levels",
     "slices": "scores by how often training names the answers, and by length",
     "disagreement": "gains by how much the positives' teachers differ",
-    "variation": "how different teachers of one code and one entropy are",
-    "transitions": "what teachers know of next items that stored codes do not say",
+    "variation": "how much teachers that share a code and an entropy differ",
+    "transitions": "what teachers know about next items that stored codes do not say",
     "conflicts": "how often stored codes contradict the residual's preference",
     "correction": "sweep of the correction floor",
     "sensitivity": "sweeps of λ, τ and ρ",
@@ -28,68 +31,94 @@ NAMES = {
     "cases": "two models side by side, where they differ most",
     "beam": "where beams lose positives, and the gap to exact scoring",
 }
+_TRAINING = ("correction", "sensitivity")
+"""Analyses that train models, and are not part of `all`."""
 
 
 def analyze(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}; or all that need no training: all.")],
-    study: Annotated[Path, typer.Option(help="The folder restd compare wrote.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the analysis, as listed above; all runs those that train no model.")
+    ],
+    study: Annotated[Path | None, typer.Argument(help="Folder written by restd compare.", show_default=False)] = None,
+    study_option: Annotated[Path | None, typer.Option("--study", hidden=True)] = None,
     ours: Annotated[
-        str, typer.Option(help="The objective that is looked at (slices, disagreement, beam, cases, sweeps).")
+        str, typer.Option(help="Objective to analyse (slices, disagreement, beam, cases, sweeps).")
     ] = "restd",
-    theirs: Annotated[str, typer.Option(help="What it is held against (slices, beam, cases).")] = "base",
-    queries: Annotated[int, typer.Option(help="Queries to follow through the beam.")] = 200,
-    count: Annotated[int, typer.Option(help="Cases to show.")] = 4,
-    seeds: Annotated[str, typer.Option(help="Seeds of a sweep, separated by commas (the study's).")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    theirs: Annotated[str, typer.Option(help="Objective to compare it with (slices, beam, cases).")] = "base",
+    queries: Annotated[int, typer.Option(help="Number of queries to follow through the beam.")] = 200,
+    count: Annotated[int, typer.Option(help="Number of cases to show.")] = 4,
+    seeds: Annotated[
+        str, typer.Option(help="Random seeds of a sweep, separated by commas. Default: the study's.")
+    ] = "",
+    device: SearchDevice = None,
+    as_json: Json = False,
 ) -> None:
-    """Analyse a finished comparison; JSON, tables and figures go to STUDY/analyses, and into the next report."""
-    from restd.report import ANALYSES, write_finding
-    from restd.study import comparison_identity, read_comparison
-    from restd.study.opened import Study
+    """Analyse a finished comparison. JSON, tables and figures go to STUDY/analyses and into the next report."""
+    from restd.experiments import Study, comparison_identity, read_comparison
+    from restd.report import ANALYSES as FOLDER
+    from restd.report import write_result
 
-    held = Study.open(study)
-    makers = _makers(held, ours=ours, theirs=theirs, queries=queries, count=count, seeds=seeds)
+    device = use_device(device)
+    if study_option is not None:
+        warn_deprecated("--study STUDY", f"restd analyze {name} STUDY")
+    if (study is None) == (study_option is None):
+        raise ConfigError(f"Pass the folder of one study: restd analyze {name} STUDY.")
+    folder = study or study_option
+    assert folder is not None
+    makers = _makers(
+        Study.open(folder, device=device),
+        ours=ours,
+        theirs=theirs,
+        queries=queries,
+        count=count,
+        seeds=seeds,
+    )
     if name not in (*makers, "all"):
-        raise ConfigError(f"Analysis {name!r} is unknown; wanted one of {', '.join(makers)}, or all.")
-    chosen = [name] if name != "all" else [held for held in makers if held not in ("correction", "sensitivity")]
-    identity = comparison_identity(read_comparison(study))
-    found = []
-    for entry in chosen:
-        tell(f"{entry}: {NAMES[entry]}")
+        raise ConfigError(f"Unknown analysis {name!r}. Known: {', '.join(makers)}, all.")
+    names = [name] if name != "all" else [each for each in makers if each not in _TRAINING]
+    identity = comparison_identity(read_comparison(folder))
+    results = []
+    for each in names:
+        notify(f"{each}: {ANALYSES[each]}")
         try:
-            finding = replace(makers[entry](), of=identity)
+            result = replace(makers[each](), of=identity)
         except RestdError as error:
             if name != "all":
                 raise
-            note(f"{entry} was left out: {error}")
+            note(f"{each} was left out: {error}")
             continue
-        write_finding(finding, study / ANALYSES)
-        found.append(finding)
+        write_result(result, folder / FOLDER)
+        results.append(result)
         if not as_json:
-            show_finding(finding)
+            show_result(result)
     if as_json:
-        show_json(found[0].to_dict() if name != "all" else [finding.to_dict() for finding in found])
+        show_json(results[0].to_dict() if name != "all" else [result.to_dict() for result in results])
     else:
-        show(f"Written to {study / ANALYSES}; restd report {study} puts it on the page.")
+        show(f"Written to {folder / FOLDER}; restd report {folder} puts it on the page.")
+
+
+analyze.__doc__ = described(analyze.__doc__, ANALYSES)
 
 
 def _makers(
     study: "Study", *, ours: str, theirs: str, queries: int, count: int, seeds: str
-) -> "dict[str, Callable[[], Finding]]":
-    from restd.cli.compare import read_seeds
-    from restd.study import beams, probes, sweeps, teachers
-    from restd.study.disagreement import disagreement
-    from restd.study.learning import learning
-    from restd.study.overhead import overhead
-    from restd.study.slices import slices
-    from restd.study.transitions import transitions
+) -> "dict[str, Callable[[], AnalysisResult]]":
+    from restd.analyses import beams, probes, teachers
+    from restd.analyses.disagreement import disagreement
+    from restd.analyses.learning import learning
+    from restd.analyses.overhead import overhead_result
+    from restd.analyses.slices import slices
+    from restd.analyses.sweeps import sweep_result
+    from restd.analyses.transitions import transitions
+    from restd.experiments import measure_updates, run_sweep, sweeps
 
     distill = study.comparison.config.distill
-    chosen = read_seeds(seeds) if seeds else None
+    sweep_seeds = read_seeds(seeds) if seeds else None
     around = sweeps.sensitivity(0.1 if distill.weight is None else distill.weight)
 
-    def swept(axes: dict[str, sweeps.Axis], name: str, title: str) -> "Finding":
-        return sweeps.sweep(study, axes, name=name, title=title, objective=ours, seeds=chosen, tell=tell)
+    def swept(axes: dict[str, sweeps.Axis], name: str, title: str) -> "AnalysisResult":
+        cells = run_sweep(study, axes, objective=ours, seeds=sweep_seeds, notify=notify)
+        return sweep_result(cells, name=name, title=title)
 
     return {
         "learning": lambda: learning(study),
@@ -101,47 +130,48 @@ def _makers(
         "conflicts": lambda: teachers.conflicts(study.index, distill),
         "beam": lambda: beams.beam(study, queries=queries, objectives=(theirs, ours)),
         "cases": lambda: beams.cases(study, ours=ours, theirs=theirs, count=count),
-        "overhead": lambda: overhead(study, tell=tell),
+        "overhead": lambda: overhead_result(measure_updates(study, notify=notify), study.comparison.task),
         "correction": lambda: swept(sweeps.CORRECTION, "correction", "Sensitivity to collision-aware correction"),
         "sensitivity": lambda: swept(around, "sensitivity", "Sensitivity to λ, τ and ρ"),
     }
 
 
-def show_finding(finding: "Finding") -> None:
-    """Print a finding."""
-    for table in finding.tables:
+def show_result(result: "AnalysisResult") -> None:
+    """Print the tables and the conclusion of an analysis."""
+    for table in result.tables:
         show_table(table.title, table.columns, table.rows)
         for sentence in table.notes:
             note(sentence)
-    show(finding.says)
+    show(result.says)
 
 
 def report(
-    study: Annotated[Path, typer.Argument(help="The folder restd compare wrote.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the report (STUDY/report).")] = None,
-    title: Annotated[str, typer.Option(help="What stands at its head.")] = "",
+    study: Annotated[Path, typer.Argument(help="Folder written by restd compare.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: STUDY/report.")] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list of files as JSON.")] = False,
 ) -> None:
-    """Make one self-contained HTML page of a study; Markdown, and every table and figure as files beside it."""
+    """Write one self-contained HTML page about a study, with every table and figure as files beside it."""
     from restd.report import stale_analyses, write_report
 
     folder = out or study / "report"
     written = write_report(study, folder, title=title)
     for name in stale_analyses(study):
-        note(f"{name} was made of another comparison and is left out; run restd analyze {name} again")
+        note(f"{name} belongs to another comparison and is left out; run restd analyze {name} {study} again")
     if as_json:
         show_json({"page": str(written[0]), "files": [str(path) for path in written]})
         return
-    show_summary(study)
+    _show_summary(study)
     show(f"Report: {written[0]} ({len(written) - 1:,} other files beside it)")
 
 
-def show_summary(study: Path) -> None:
-    """Print what a study gained, whatever it is: scores beside the baselines, and differences with their intervals."""
-    from restd.study import comparison_finding, read_comparison
+def _show_summary(study: Path) -> None:
+    """Print the scores beside the baselines' and the differences with their intervals."""
+    from restd.analyses import comparison_result
+    from restd.experiments import read_comparison
 
-    finding = comparison_finding(read_comparison(study))
-    for table in finding.tables:
+    result = comparison_result(read_comparison(study))
+    for table in result.tables:
         if table.name in ("overall", "gains"):
             show_table(table.title, table.columns, table.rows)
-    show(finding.says)
+    show(result.says)

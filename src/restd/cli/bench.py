@@ -1,39 +1,56 @@
-"""`restd bench`: measure on this machine; each benchmark prints one JSON object."""
+"""`restd bench`: benchmarks of this machine."""
 
 from inspect import signature
 from typing import Annotated
 
 import typer
 
+from restd.cli.command import described
 from restd.cli.console import show, show_json
+from restd.cli.options import Json
 from restd.errors import ConfigError
 
 _LEAST = 1_000
+DESCRIPTIONS = {
+    "index": "fit, assign and repair a million items, against the residual quantiser of faiss",
+    "trie": "memory and look-ups of a trie of ten million SIDs",
+    "shop": "BM25 on the generated shop in every locale",
+    "overhead": "a training update with distillation, against one without",
+    "teacher": "targets of a batch, and shape-matched controls of a catalogue",
+    "train": "our training loop against a plain transformers loop",
+    "decode": "our beam search against generate of transformers",
+    "recommend": "training and ranking with TIGER against transformers",
+    "jobs": "runs at once against one after the other",
+}
 
 
 def bench(
     name: Annotated[
-        str, typer.Argument(help="index, trie, shop, overhead, teacher, train, decode, recommend or jobs.")
+        str,
+        typer.Argument(help="Name of the benchmark, as listed above."),
     ],
-    items: Annotated[int | None, typer.Option(help="Items (index, shop, teacher).")] = None,
-    sids: Annotated[int | None, typer.Option(help="SIDs (trie, decode).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    items: Annotated[int | None, typer.Option(help="Number of items (index, shop, teacher).")] = None,
+    sids: Annotated[int | None, typer.Option(help="Number of Semantic IDs (trie, decode).")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Run a benchmark: ratios of both sides, measured in the same run."""
+    """Run a benchmark. Results are ratios of two sides measured in the same run."""
     from restd.bench import BENCHMARKS
 
     if name not in BENCHMARKS:
-        raise ConfigError(f"Benchmark {name!r} is unknown; wanted one of {', '.join(BENCHMARKS)}.")
-    given = {key: value for key, value in {"items": items, "sids": sids}.items() if value is not None}
+        raise ConfigError(f"Unknown benchmark {name!r}. Known: {', '.join(BENCHMARKS)}.")
+    sizes = {option: value for option, value in {"items": items, "sids": sids}.items() if value is not None}
     known = signature(BENCHMARKS[name]).parameters
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"Benchmark {name!r} has no option --{key}; it has: {', '.join(known) or 'none'}.")
+    for option, value in sizes.items():
+        if option not in known:
+            raise ConfigError(f"Benchmark {name!r} has no option --{option}. Known: {', '.join(known) or 'none'}.")
         if value < _LEAST:
-            raise ConfigError(f"--{key} {value} is too few to measure anything; wanted at least {_LEAST:,}.")
-    result = BENCHMARKS[name](**given)
+            raise ConfigError(f"--{option} must be at least {_LEAST:,} to measure anything, got {value}.")
+    result = BENCHMARKS[name](**sizes)
     if as_json:
         show_json(result)
     else:
         for key, value in result.items():
             show(f"{key}: {value}")
+
+
+bench.__doc__ = described(bench.__doc__, DESCRIPTIONS)

@@ -5,71 +5,95 @@ from typing import Annotated, Any
 
 import typer
 
-from restd.cli.analyze import show_finding
-from restd.cli.console import show, show_json, tell
-from restd.cli.evaluate import WIDTHS, Measures, Seen, Width, read_measures
-from restd.cli.train import configure, read_numbers
+from restd.cli.analyze import show_result
+from restd.cli.console import notify, show, show_json
+from restd.cli.device import use_device
+from restd.cli.evaluate import read_measures
+from restd.cli.options import (
+    Backbone,
+    Beam,
+    CategoryWidth,
+    DataFolder,
+    Device,
+    Epochs,
+    Graded,
+    IndexFolder,
+    Json,
+    Measures,
+    ProbeEpochs,
+    Recipe,
+    Seen,
+    Settings,
+    Split,
+    Task,
+    Updates,
+    read_numbers,
+    read_seeds,
+    search_options,
+)
+from restd.cli.train import configure
 from restd.errors import ConfigError
 
 
 def compare(
-    index: Annotated[Path, typer.Option(help="The folder restd index made.")],
-    data: Annotated[Path, typer.Option(help="Judgments or histories, and items.")],
-    out: Annotated[Path, typer.Option(help="Folder of the study; the same command again goes on from there.")],
+    index: IndexFolder,
+    data: DataFolder,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the study; repeat the command to continue an interrupted study.")
+    ],
     init: Annotated[
-        Path | None, typer.Option(help="The checkpoint all go on from; without it, all are trained from the start.")
+        Path | None, typer.Option(help="Run that every cell continues from. Default: train each from scratch.")
     ] = None,
     objectives: Annotated[
-        str, typer.Option(help="matched, controls, beyond, all, or names: base,rbd,restd,shuffled.")
+        str,
+        typer.Option(help="Objectives, separated by commas, or a set of them: matched, controls, beyond, all."),
     ] = "base,rbd,restd",
-    seeds: Annotated[str, typer.Option(help="Paired seeds, separated by commas.")] = "42,2027,2028",
-    baselines: Annotated[
+    seeds: Annotated[
+        str, typer.Option(help="Random seeds, separated by commas; paired across objectives.")
+    ] = "42,2027,2028",
+    baselines: Annotated[str, typer.Option(help="Baselines to evaluate as well, separated by commas.")] = "",
+    split: Split = "test",
+    measures: Measures = "",
+    graded: Graded = False,
+    beam: Beam = None,
+    seen: Seen = True,
+    category_width: CategoryWidth = 3,
+    router: Annotated[
+        str,
+        typer.Option(help="Which model chooses the categories of a CaLIR model: own, or start (that of --init)."),
+    ] = "own",
+    task: Task = None,
+    backbone: Backbone = None,
+    recipe: Recipe = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    updates: Updates = None,
+    learning_rates: Annotated[
         str,
         typer.Option(
-            help="Beside them: bm25,dense,hybrid,popularity; "
-            "to recommend: sasrec,sasrec-bce,popularity,co-occurrence,neighbours."
+            help="Learning rates to try in short runs, separated by commas; validation picks one per objective."
         ),
     ] = "",
-    split: Annotated[str, typer.Option(help="Whose queries are asked: test, valid or train.")] = "test",
-    measures: Measures = "",
-    graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
-    width: Width = None,
-    seen: Seen = True,
-    category_width: Annotated[int, typer.Option(help="Categories a CaLIR model searches; 0 for all.")] = 3,
-    router: Annotated[
-        str, typer.Option(help="Who chooses a CaLIR model's categories: own, or start (the checkpoint of --init).")
-    ] = "own",
-    task: Annotated[str | None, typer.Option(help="search or recommend; by the backbone.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="compact, t5, calir or tiger, where there is no --init.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="A recipe's name or your own .toml file.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting of restd train, for all cells (repeatable).")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training pairs.")] = None,
-    updates: Annotated[int | None, typer.Option(help="Optimiser steps, instead of epochs.")] = None,
-    rates: Annotated[
-        str, typer.Option(help="Learning rates each objective chooses among by validation: 0.01,0.005,0.001,0.0005.")
-    ] = "",
-    probe_epochs: Annotated[int, typer.Option(help="Length of the runs that choose a rate, 1 to 5.")] = 2,
-    jobs: Annotated[int, typer.Option(help="Runs trained side by side, each with its share of the cores.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    probe_epochs: ProbeEpochs = 2,
+    jobs: Annotated[int, typer.Option(help="Number of runs trained at once; they share the cores equally.")] = 1,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
-    """Train objectives over paired seeds, judge them all, and print the paper's tables with their significance."""
-    from restd.config import read_section
-    from restd.study import Comparison, Decoding, comparison_finding, objectives_named
-    from restd.study import compare as compared
+    """Train objectives over paired seeds, evaluate them all, and print the paper's tables with significance tests."""
+    from restd.analyses import comparison_result
+    from restd.experiments import Comparison, parse_objectives
+    from restd.experiments import compare as run_study
     from restd.train import Job
 
-    given: dict[str, Any] = {"epochs": epochs, "updates": updates}
-    model, config = configure(recipe, settings or [], task=task, backbone=backbone, continued_from=init, given=given)
+    device = use_device(device)
+    lengths: dict[str, Any] = {"epochs": epochs, "updates": updates}
+    model, config = configure(
+        recipe, settings or [], task=task, backbone=backbone, continued_from=init, options=lengths
+    )
     doing = Job(index, data, out, model, config, init).task
-    options = {
-        "width": WIDTHS[doing] if width is None else width,
-        "category_width": category_width,
-        "router": router,
-        "seen": seen,
-    }
-    held = compared(
+    if router not in ("own", "start"):
+        raise ConfigError(f"--router must be own or start, got {router!r}.")
+    summary = run_study(
         Comparison(
             index=index,
             data=data,
@@ -77,30 +101,23 @@ def compare(
             model=model,
             config=config,
             init=init,
-            objectives=objectives_named(objectives),
+            objectives=parse_objectives(objectives),
             seeds=read_seeds(seeds),
             split=split,
             measures=read_measures(measures, doing),
             graded=graded,
-            decoding=read_section(Decoding, options, section="decoding"),
+            decoding=search_options(beam=beam, category_width=category_width, seen=seen),
+            router=router,
             baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
-            rates=read_numbers(rates, "--rates"),
+            rates=read_numbers(learning_rates, "--learning-rates"),
             probe_epochs=probe_epochs,
+            device=device,
         ),
-        at_once=jobs,
-        tell=tell,
+        workers=jobs,
+        notify=notify,
     )
     if as_json:
-        show_json(held)
+        show_json(summary)
         return
-    finding = comparison_finding(held)
-    show_finding(finding)
+    show_result(comparison_result(summary))
     show(f"{out}/comparison.json has every number; restd report {out} makes a page of it.")
-
-
-def read_seeds(text: str) -> tuple[int, ...]:
-    """Read whole numbers separated by commas."""
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise ConfigError(f"--seeds {text!r} is no list of whole numbers; wanted 42,2027,2028 or such.") from error

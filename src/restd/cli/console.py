@@ -10,28 +10,28 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDE = 140
-"""Columns of tables that go to a file or a pipe, where nothing wraps them."""
+"""Width of tables, in characters, where standard output is a file or a pipe."""
 _out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 _err = Console(stderr=True, highlight=False)
 
 
-def tell(sentence: str) -> None:
-    """Say what is being done."""
+def notify(sentence: str) -> None:
+    """Report what a long job is doing."""
     _err.print(sentence, style="dim", markup=False, soft_wrap=True)
 
 
 def note(sentence: str) -> None:
-    """Say what is worth knowing of a result."""
+    """Print a remark about a result."""
     _err.print(f"Note: {sentence}", markup=False, soft_wrap=True)
 
 
 def warn(sentence: str) -> None:
-    """Say what deserves attention."""
+    """Print a warning."""
     _err.print(f"Warning: {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
 def fail(sentence: str) -> None:
-    """Say why the command ends."""
+    """Print the error that ends the command."""
     _err.print(f"restd: {sentence}", style="red", markup=False, soft_wrap=True)
 
 
@@ -41,15 +41,15 @@ def show(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print one JSON object, nothing else, so that it can be piped."""
+    """Print one JSON value and nothing else, so that it can be piped."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers."""
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
+    """Print a table; the first column is text, the others are numbers unless `numbers` is False."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+        table.add_column(column, justify="right" if numbers and number else "left")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as they are: a cell may look like markup
+        table.add_row(*(Text(cell) for cell in row))  # not markup: a cell may contain brackets
     _out.print(table)

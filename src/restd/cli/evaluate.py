@@ -6,30 +6,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from restd.cli.console import note, show, show_json, show_table, tell
+from restd.cli.console import note, notify, show, show_json, show_table
+from restd.cli.device import use_device
+from restd.cli.options import (
+    Beam,
+    CategoryWidth,
+    Graded,
+    Json,
+    Measures,
+    OptionalIndex,
+    ScoreNorm,
+    SearchDevice,
+    Seen,
+    Split,
+    search_options,
+)
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.data import Task
     from restd.evaluate import Evaluation, Measure, Ranking, TestSet
-    from restd.index import SidIndex
-    from restd.search import Ranker
-
-Measures = Annotated[
-    str, typer.Option(help="Metrics and cut-offs, separated by commas: Recall@10,NDCG@10,MRR@100 (the paper's).")
-]
-Width = Annotated[
-    int | None, typer.Option(help="Prefixes the beam keeps at every level; 100 to search, 20 to recommend.")
-]
-Seen = Annotated[
-    bool, typer.Option("--seen/--unseen", help="May a recommendation name what the history holds (the paper's: yes).")
-]
-WIDTHS = {"search": 100, "recommend": 20}
-"""The paper's beams."""
+    from restd.rankers import Ranker
+    from restd.search import SearchOptions
+    from restd.snapshot import Snapshot
 
 
 def read_measures(text: str, task: str) -> "tuple[Measure, ...]":
-    """Read measures separated by commas; none are the paper's for the task."""
+    """Read measures separated by commas; an empty text stands for the paper's measures of the task."""
     from restd.evaluate import NEXT, PAPER, Measure
 
     if text:
@@ -38,203 +41,201 @@ def read_measures(text: str, task: str) -> "tuple[Measure, ...]":
 
 
 def evaluate(
-    model: Annotated[Path | None, typer.Option(help="A run of restd train, or a folder Retriever.save wrote.")] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of a model: bm25, dense, popularity, hybrid; "
-            "to recommend: sasrec, sasrec-bce, popularity, co-occurrence, neighbours."
-        ),
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a run (restd train), or one written by Retriever.save.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="A TREC run file, instead of a model.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Judgments or histories, and items; a model knows its own.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="A baseline instead of a model.")] = None,
+    run: Annotated[Path | None, typer.Option(help="A TREC run file instead of a model.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with items and judgments or histories. Default: the one of the model's training."),
+    ] = None,
     task: Annotated[
-        str | None, typer.Option(help="search or recommend; by the model, or by the tables the data has.")
+        str | None, typer.Option(help="search or recommend. Default: the model's task, or what the data allows.")
     ] = None,
-    index: Annotated[Path | None, typer.Option(help="The folder restd index made; a model knows its own.")] = None,
-    split: Annotated[str, typer.Option(help="Whose queries are asked: test, valid or train.")] = "test",
+    index: OptionalIndex = None,
+    split: Split = "test",
     measures: Measures = "",
-    graded: Annotated[bool, typer.Option("--graded", help="A positive gains its grade instead of 1.")] = False,
-    width: Width = None,
+    graded: Graded = False,
+    beam: Beam = None,
     seen: Seen = True,
-    score_norm: Annotated[
-        str, typer.Option(help="Over what probabilities sum to one: full_vocab, level_codes or trie_children.")
-    ] = "full_vocab",
-    category_width: Annotated[int, typer.Option(help="Categories a CaLIR model searches; 0 for all.")] = 3,
+    score_norm: ScoreNorm = "full_vocab",
+    category_width: CategoryWidth = 3,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the result here: card, every query's values, run.trec, qrels.trec.")
+        Path | None,
+        typer.Option(help="Folder for the result: protocol card, values per query, run.trec and qrels.trec."),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Hold it against a result that --out kept, query by query.")
+        Path | None, typer.Option(help="Result of an earlier --out to compare with, query by query.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    device: SearchDevice = None,
+    as_json: Json = False,
 ) -> None:
-    """Judge a ranker on a data set's queries: Recall, NDCG and MRR by Semantic ID (the paper's way) and by item."""
+    """Evaluate a model, a baseline or a TREC run by Recall, NDCG and MRR, per Semantic ID (as the paper) and item."""
     from restd.evaluate import read_tests
-    from restd.index import SidIndex
-    from restd.search.places import places
+    from restd.snapshot import Snapshot
+    from restd.train import run_sources
 
-    if sum(given is not None for given in (model, baseline, run)) != 1:
-        raise ConfigError("Exactly one of --model, --baseline and --run is wanted.")
-    known = places(model) if model is not None else {}
-    home, source = index or known.get("index"), data or known.get("catalog")
-    if home is None or source is None:
-        missing = "--index" if home is None else "--data"
-        raise ConfigError(f"{missing} is wanted: nothing else says where the {missing[2:]} is.")
-    doing = _task(task, model, source)
-    asked = read_measures(measures, doing)
-    held = SidIndex.load(home)
-    question = _Question(home, source, held, read_tests(source, held.table.ids, split=split, task=doing), asked, graded)
-    for sentence in question.tests.sentences():
+    device = use_device(device)
+    if sum(source is not None for source in (model, baseline, run)) != 1:
+        raise ConfigError("Pass exactly one of --model, --baseline and --run.")
+    known = run_sources(model) if model is not None else {}
+    index_folder, data_folder = index or known.get("index"), data or known.get("catalog")
+    if index_folder is None or data_folder is None:
+        missing = "--index" if index_folder is None else "--data"
+        raise ConfigError(f"{missing} is missing. Only a model knows its own.")
+    doing = _task(task, model, data_folder)
+    options = search_options(beam=beam, score_norm=score_norm, category_width=category_width, seen=seen)
+    snapshot = Snapshot.load(index_folder)
+    tests = read_tests(data_folder, snapshot, split=split, task=doing)
+    protocol = _Protocol(index_folder, data_folder, snapshot, tests, read_measures(measures, doing), graded)
+    for sentence in tests.notes():
         note(sentence)
-    tell(f"{len(question.tests):,} {split} {'queries' if doing == 'search' else 'users'}, {len(held):,} items")
+    notify(f"{len(tests):,} {split} {'queries' if doing == 'search' else 'users'}, {len(snapshot):,} items")
     if model is not None:
-        options = {
-            "width": WIDTHS[doing] if width is None else width,
-            "score_norm": score_norm,
-            "category_width": category_width,
-            "seen": seen,
-        }
-        found, ranking = _judge_model(model, question, options)
+        evaluation, ranking = _evaluate_model(model, protocol, options, device)
     elif baseline is not None:
-        found, ranking = _judge_baseline(baseline, question, out, seen=seen)
+        evaluation, ranking = _evaluate_baseline(baseline, protocol, out, seen=seen)
     else:
         assert run is not None
-        found, ranking = _judge_run(run, question)
-    said = {"name": found.name, **found.summary(), "card": found.card.to_dict()}
-    if against is not None:  # before anything is kept: it may be kept in the same place
-        said["against"] = _held_against(found, against)
+        evaluation, ranking = _evaluate_run(run, protocol)
+    summary = {"name": evaluation.name, **evaluation.summary(), "card": evaluation.card.to_dict()}
+    if against is not None:  # before anything is written: both may be the same folder
+        summary["against"] = _compared(evaluation, against)
     if out is not None:
-        _keep(out, found, ranking, question)
-    show_json(said) if as_json else _show(found, said, out)
+        _save(out, evaluation, ranking, protocol)
+    show_json(summary) if as_json else _show(evaluation, summary, out)
 
 
-def _task(given: str | None, model: Path | None, data: Path) -> "Task":
-    from restd.artifacts import read_manifest
+def _task(task: str | None, model: Path | None, data: Path) -> "Task":
     from restd.data import task_in
-    from restd.models.store import model_folder, task_of
+    from restd.models import task_of
 
     if model is not None:
-        own = task_of(read_manifest(model_folder(model)).settings["backbone"]["body"])
-        if given not in (None, own):
-            raise ConfigError(f"{model} is a model to {own}, and --task {given} was asked for.")
+        own = task_of(model)
+        if task not in (None, own):
+            raise ConfigError(f"{model} is a model to {own}, but --task {task} was passed.")
         return own
-    if given is None:
+    if task is None:
         return task_in(data)
-    if given not in ("search", "recommend"):
-        raise ConfigError(f"--task {given!r} is unknown; wanted search or recommend.")
-    return given
+    if task not in ("search", "recommend"):
+        raise ConfigError(f"--task must be search or recommend, got {task!r}.")
+    return task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Question:
-    """What is asked, of which items, and how answers are judged."""
+class _Protocol:
+    """Test queries, the items to rank, and how rankings are judged."""
 
-    home: Path
-    source: Path
-    index: "SidIndex"
+    index_folder: Path
+    data_folder: Path
+    snapshot: "Snapshot"
     tests: "TestSet"
     measures: "tuple[Measure, ...]"
     graded: bool
 
-    def put(
+    def evaluate(
         self, ranker: "Ranker", name: str, decoding: dict[str, Any], *, seeds: tuple[int, ...] = ()
     ) -> "tuple[Evaluation, Ranking]":
-        """Let a ranker answer."""
-        from restd.evaluate import evaluate as judged
+        """Rank every test query and judge the rankings."""
+        from restd.evaluate import evaluate as evaluate_ranker
 
         rules = {"measures": self.measures, "graded": self.graded, "decoding": decoding}
-        return judged(ranker, self.tests, self.index, name=name, seeds=seeds, **rules)
+        return evaluate_ranker(ranker, self.tests, self.snapshot, name=name, seeds=seeds, **rules)
 
 
-def _judge_model(model: Path, asked: _Question, options: dict[str, Any]) -> "tuple[Evaluation, Ranking]":
+def _evaluate_model(
+    model: Path, protocol: _Protocol, options: "SearchOptions", device: str | None
+) -> "tuple[Evaluation, Ranking]":
     from restd.artifacts import read_manifest
     from restd.models.store import model_folder
-    from restd.search import Retriever
-    from restd.study.comparison import Decoding, Searched
+    from restd.search import Retriever, RetrieverRanker
 
-    decoding = Decoding(**options)
-    ranker = Searched(Retriever.load(model, asked.home, asked.source), decoding)
+    retriever = Retriever.load(model, protocol.index_folder, protocol.data_folder, device=device)
+    ranker = RetrieverRanker(retriever, options)
     manifest = read_manifest(model_folder(model))
-    card = decoding.card(manifest.settings["backbone"])
+    card = options.card(task=protocol.tests.task, routes=retriever.backbone.routes)
     seed = manifest.settings.get("told", {}).get("train", {}).get("seed")
-    return asked.put(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
+    return protocol.evaluate(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
 
 
-def _judge_baseline(name: str, asked: _Question, out: Path | None, *, seen: bool) -> "tuple[Evaluation, Ranking]":
-    from restd.baselines import Place, baseline_named, decoding_of
+def _evaluate_baseline(name: str, protocol: _Protocol, out: Path | None, *, seen: bool) -> "tuple[Evaluation, Ranking]":
+    from restd.rankers import RankerContext, decoding_of, make_ranker
 
     trained = None if out is None else out / "baselines"
-    place = Place(asked.home, asked.source, asked.index, asked.tests.task, trained, seen)
-    return asked.put(baseline_named(name, place), name, decoding_of(name, place))
+    context = RankerContext(
+        protocol.snapshot, protocol.data_folder, protocol.index_folder, protocol.tests.task, trained, seen
+    )
+    return protocol.evaluate(make_ranker(name, context), name, decoding_of(name, context))
 
 
-def _judge_run(path: Path, asked: _Question) -> "tuple[Evaluation, Ranking]":
+def _evaluate_run(path: Path, protocol: _Protocol) -> "tuple[Evaluation, Ranking]":
     from restd.data.trec import read_run
     from restd.evaluate import judge_ranking, read_ranking
 
-    ranking, said = read_ranking(read_run(path), asked.tests, asked.index, path=str(path))
-    for sentence in said:
+    ranking, sentences = read_ranking(read_run(path), protocol.tests, protocol.snapshot, path=str(path))
+    for sentence in sentences:
         note(sentence)
     decoding = {"ranker": path.name, "search": "unknown: read from a TREC run"}
-    rules = {"measures": asked.measures, "graded": asked.graded, "decoding": decoding}
-    return judge_ranking(ranking, asked.tests, asked.index, name=path.stem, **rules), ranking
+    rules = {"measures": protocol.measures, "graded": protocol.graded, "decoding": decoding}
+    return judge_ranking(ranking, protocol.tests, protocol.snapshot, name=path.stem, **rules), ranking
 
 
-def _keep(out: Path, found: "Evaluation", ranking: "Ranking", asked: _Question) -> None:
-    """The result as an artefact, and beside it the two files every other tool reads."""
+def _save(out: Path, evaluation: "Evaluation", ranking: "Ranking", protocol: _Protocol) -> None:
+    """Write the result as an artefact, and beside it the two files every other tool reads."""
     import pyarrow as pa
 
     from restd.data.trec import write_qrels, write_run
     from restd.evaluate import ranking_table
 
-    found.save(out / "evaluation")
-    tests, ids = asked.tests, asked.index.table.ids
+    evaluation.save(out / "evaluation")
+    tests, ids = protocol.tests, protocol.snapshot.ids
     write_run(ranking_table(ranking, tests, ids), out / "run.trec", tag="restd")
-    query = [
+    query_ids = [
         name for number, name in enumerate(tests.ids) for _ in range(*tests.positives(number).indices(1 << 62)[:2])
     ]
-    qrels = {"query_id": query, "item": ids.take(pa.array(tests.rows)), "grade": tests.grades}
+    qrels = {"query_id": query_ids, "item": ids.take(pa.array(tests.rows)), "grade": tests.grades}
     write_qrels(pa.table(qrels), out / "qrels.trec")
 
 
-def _held_against(found: "Evaluation", folder: Path) -> dict[str, Any]:
+def _compared(evaluation: "Evaluation", folder: Path) -> dict[str, Any]:
     from restd.evaluate import CONDITIONAL, Evaluation, holm_grid, paired_difference, refuse_incomparable
 
     other = Evaluation.load(folder / "evaluation" if (folder / "evaluation").is_dir() else folder)
-    refuse_incomparable(found, other)
-    common = [measure for measure in found.values["sid"] if measure in other.values["sid"]]
+    refuse_incomparable(evaluation, other)
+    ours, theirs = evaluation.values["sid"], other.values["sid"]
+    common = [measure for measure in ours if measure in theirs]
     if not common:
-        raise ConfigError(f"{folder} has none of the measures {', '.join(found.values['sid'])}; ask for the same.")
-    grid = {"all": {name: paired_difference(found.values["sid"][name], other.values["sid"][name]) for name in common}}
-    differences = {name: held.to_dict() for name, held in holm_grid(grid)["all"].items()}
+        raise ConfigError(f"{folder} has none of the measures {', '.join(ours)}. Pass --measures {','.join(theirs)}.")
+    grid = {"all": {name: paired_difference(ours[name], theirs[name]) for name in common}}
     return {
         "name": other.name,
         "statistics": CONDITIONAL,
-        "rules_that_differ": found.card.differences(other.card),
-        "differences": differences,
+        "rules_that_differ": evaluation.card.differences(other.card),
+        "differences": {name: difference.to_dict() for name, difference in holm_grid(grid)["all"].items()},
     }
 
 
-def _show(found: "Evaluation", said: dict[str, Any], out: Path | None) -> None:
-    names = list(found.values["sid"])
-    rows = [(f"by {level}", *(f"{said[level][name]:.2f}" for name in names)) for level in ("sid", "item")]
+def _show(evaluation: "Evaluation", summary: dict[str, Any], out: Path | None) -> None:
+    names, card = list(evaluation.values["sid"]), evaluation.card
+    rows = [(f"by {level}", *(f"{summary[level][name]:.2f}" for name in names)) for level in ("sid", "item")]
     rows += [
-        (f"{group}: {held['queries']:,} queries", *(f"{held[name]:.2f}" for name in names))
-        for group, held in said["groups"].items()
-        if held["queries"]
+        (f"{group}: {values['queries']:,} queries", *(f"{values[name]:.2f}" for name in names))
+        for group, values in summary["groups"].items()
+        if values["queries"]
     ]
-    show_table(f"{found.name}, {found.card.queries['judged']:,} {found.card.split} queries (%)", ("", *names), rows)
-    show(f"Relevance {found.card.relevance}. Seen, mixed, unseen: training names all, some or none of the positives.")
-    if "against" in said:
-        held = said["against"]
+    show_table(f"{evaluation.name}, {card.queries['judged']:,} {card.split} queries (%)", ("", *names), rows)
+    show(f"Relevance {card.relevance}. Seen, mixed, unseen: training names all, some or none of the positives.")
+    if "against" in summary:
+        comparison = summary["against"]
         rows = [
             (name, f"{gap['mean']:+.2f}", f"[{gap['low']:+.2f}, {gap['high']:+.2f}]", f"{gap['adjusted']:.4f}")
-            for name, gap in held["differences"].items()
+            for name, gap in comparison["differences"].items()
         ]
-        show_table(f"Over {held['name']}, in points", ("", "difference", "95 % interval", "p (Holm)"), rows)
-        show(f"Paired bootstrap and permutation test, {held['statistics']}.")
-        if held["rules_that_differ"]:
-            show(f"Decoding differs: {'; '.join(held['rules_that_differ'])}.")
+        title = f"Difference from {comparison['name']}, in points"
+        show_table(title, ("", "difference", "95 % interval", "p (Holm)"), rows)
+        show(f"Paired bootstrap and permutation test, {comparison['statistics']}.")
+        if comparison["rules_that_differ"]:
+            show(f"Decoding differs: {'; '.join(comparison['rules_that_differ'])}.")
     if out is not None:
-        show(f"Kept in {out}: evaluation/, run.trec, qrels.trec")
+        show(f"Written to {out}: evaluation/, run.trec, qrels.trec")

@@ -1,61 +1,81 @@
 """`restd train`: from an index and judgments, or histories, to a model that searches or recommends."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from restd.cli.console import show, show_json, tell
+from restd.cli.console import notify, show, show_json
+from restd.cli.device import use_device
+from restd.cli.options import (
+    Backbone,
+    DataFolder,
+    Device,
+    Epochs,
+    IndexFolder,
+    Json,
+    ProbeEpochs,
+    Recipe,
+    Settings,
+    Task,
+    Updates,
+    read_numbers,
+)
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.models import ModelConfig
     from restd.train import RunConfig
 
-_SECTIONS = ("model", "compact", "t5", "calir", "tiger", "train", "base", "continuation", "distill", "category")
-"""[base] and [continuation] are [train] for runs without and with --init."""
+_SECTIONS = ("model", "train", "base", "continuation", "distill", "category")
+"""Besides one section per backbone; [base] and [continuation] are [train] for runs without and with --init."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelSection:
+    """The section [model]."""
+
+    backbone: str = "compact"
+    objective: str = "base"
 
 
 def train(
-    index: Annotated[Path, typer.Option(help="The folder restd index made.")],
-    data: Annotated[
-        Path, typer.Option(help="Judgments or histories, and items: a folder of restd data, or your own tables.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same command again goes on from there.")],
-    task: Annotated[
-        str | None, typer.Option(help="search (words in) or recommend (what a user took in); by the backbone.")
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="compact (frozen sentence encoder, small decoder), t5 (T5, mT5), calir; tiger recommends."),
-    ] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="base, rbd, restd, restd-output, or a control; docs/training.md lists them.")
-    ] = None,
+    index: IndexFolder,
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(help="Folder of the run; repeat the command to continue an interrupted run.")],
+    task: Task = None,
+    backbone: Backbone = None,
+    objective: Annotated[str | None, typer.Option(help="Training objective (base).")] = None,
     init: Annotated[
-        Path | None, typer.Option(help="Go on from this run's model, as the paper's continuation does.")
+        Path | None, typer.Option(help="Run whose model to continue from, as in the paper's continuation setting.")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="A recipe's name or your own .toml file.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting: train.epochs=20, distill.horizon=2 (repeatable).")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training pairs.")] = None,
-    updates: Annotated[int | None, typer.Option(help="Optimiser steps, instead of epochs.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, batches and dropout.")] = None,
-    rates: Annotated[
-        str, typer.Option(help="Learning rates to choose among by validation: 0.01,0.005,0.001,0.0005.")
+    recipe: Recipe = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    updates: Updates = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (weights, batches, dropout).")] = None,
+    learning_rates: Annotated[
+        str, typer.Option(help="Learning rates to try in short runs, separated by commas; validation picks one.")
     ] = "",
-    probe_epochs: Annotated[int, typer.Option(help="Length of the runs that choose a rate, 1 to 5.")] = 2,
-    cache: Annotated[Path | None, typer.Option(help="Where states of a frozen encoder are kept between runs.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    probe_epochs: ProbeEpochs = 2,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the token states of a frozen encoder between runs.")
+    ] = None,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
-    """Train a generative model that searches or recommends: from scratch or on from a trained one, distilled or not."""
+    """Train a generative model that searches or recommends, from scratch or from a trained one.
+
+    --objective restd adds residual trajectory distillation.
+    """
     from dataclasses import replace
 
     from restd.evaluate import ranked_validation
-    from restd.study.rates import choose_rate
+    from restd.experiments.learning_rates import choose_rate
     from restd.train import Job, train_retriever
 
+    device = use_device(device)
     model, config = configure(
         recipe,
         settings or [],
@@ -63,34 +83,27 @@ def train(
         backbone=backbone,
         objective=objective,
         continued_from=init,
-        given={"epochs": epochs, "updates": updates, "seed": seed},
+        options={"epochs": epochs, "updates": updates, "seed": seed},
     )
-    job = Job(index, data, out, model, config, init, cache)
-    if rates:
-        best = choose_rate(job, read_numbers(rates, "--rates"), out, epochs=probe_epochs, tell=tell)
+    job = Job(index, data, out, model, config, init, cache, device)
+    if learning_rates:
+        rates = read_numbers(learning_rates, "--learning-rates")
+        best = choose_rate(job, rates, out, epochs=probe_epochs, notify=notify)
         job = replace(job, config=replace(config, train=replace(config.train, lr=best)))
-    done = train_retriever(job, tell=tell, validate=ranked_validation(job))
+    trained = train_retriever(job, notify=notify, validate=ranked_validation(job))
     if not leave_group():
         return
     if as_json:
-        show_json({"model": str(done.folder), **done.summary})
+        show_json({"model": str(trained.folder), **trained.summary})
         return
-    show(f"Model: {done.folder} (objective {config.objective}, {done.summary['updates']:,} updates)")
-    for name, value in done.summary.items():
+    show(f"Model: {trained.folder} (objective {config.objective}, {trained.summary['updates']:,} updates)")
+    for name, value in trained.summary.items():
         if name.startswith("category_recall"):
-            show(f"Categories a query is routed to hold {value:.1f} % of its positives ({name}, validation queries)")
-
-
-def read_numbers(text: str, option: str) -> tuple[float, ...]:
-    """Read numbers separated by commas."""
-    try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is no list of numbers; wanted 0.01,0.001 or such.") from error
+            show(f"{name}: {value:.1f} % of the positives of validation queries are in the categories searched")
 
 
 def leave_group() -> bool:
-    """Leave the group of processes torchrun started, if any; whether this is the one that speaks for all."""
+    """Leave the group of processes that torchrun started, if any; returns whether this process prints the result."""
     import torch.distributed as group
 
     if not group.is_initialized():
@@ -108,55 +121,57 @@ def configure(
     backbone: str | None = None,
     objective: str | None = None,
     continued_from: Path | None = None,
-    given: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
 ) -> "tuple[ModelConfig, RunConfig]":
-    """Lay defaults of the backbone, the recipe, `--set` and options over one another, the last winning."""
+    """Combine the backbone's defaults, the recipe, `--set` and the command's options; the last wins."""
     from restd.config import merge, parse_settings, read_recipe, read_section
-    from restd.models import CalirConfig, CompactConfig, ModelConfig, T5Config, TigerConfig, task_of
-    from restd.train import CategorySettings, DistillSettings, RunConfig, TrainConfig, default_training
+    from restd.models import (
+        BACKBONES,
+        CategorySettings,
+        ModelConfig,
+        backbones_for,
+        default_backbone,
+        kind_of,
+        read_description,
+    )
+    from restd.train import DistillSettings, RunConfig, TrainConfig, default_training
 
     if task not in (None, "search", "recommend"):
-        raise ConfigError(f"--task {task!r} is unknown; wanted search or recommend.")
+        raise ConfigError(f"--task must be search or recommend, got {task!r}.")
     if task == "recommend" and backbone is None:
-        backbone = "tiger"
-    options = {name: value for name, value in (given or {}).items() if value is not None}
-    named = {name: value for name, value in {"backbone": backbone, "objective": objective}.items() if value is not None}
+        backbone = default_backbone("recommend")
+    train_options = {name: value for name, value in (options or {}).items() if value is not None}
+    model_options = {"backbone": backbone, "objective": objective}
+    model_options = {name: value for name, value in model_options.items() if value is not None}
     sections = merge(
-        read_recipe(recipe) if recipe else {}, parse_settings(settings), {"train": options, "model": named}
+        read_recipe(recipe) if recipe else {},
+        parse_settings(settings),
+        {"train": train_options, "model": model_options},
     )
     for section in sections:
-        if section not in _SECTIONS:
-            raise ConfigError(f"Section [{section}] means nothing to restd train; it has: {', '.join(_SECTIONS)}.")
-    wanted = {**sections.get("model", {})}
-    name = wanted.pop("objective", "base")
-    parts = {"compact": CompactConfig, "t5": T5Config, "calir": CalirConfig, "tiger": TigerConfig}
-    nested = {part: read_section(kind, sections.get(part, {}), section=part) for part, kind in parts.items()}
-    model = read_section(ModelConfig, {**wanted, **nested}, section="model")
-    own = model.task if continued_from is None else task_of(_body_of(continued_from))
-    if task not in (None, own):
-        what = f"The backbone {model.backbone}" if continued_from is None else f"The model in {continued_from}"
-        raise ConfigError(f"{what} is for {own}, not for {task}; tiger recommends.")
+        if section not in (known := (*_SECTIONS, *BACKBONES)):
+            raise ConfigError(f"Unknown section [{section}] for restd train. Known: {', '.join(known)}.")
+    model_section = read_section(_ModelSection, sections.get("model", {}), section="model")
+    model = ModelConfig.read(model_section.backbone, sections)
+    saved = None if continued_from is None else read_description(continued_from)
+    own = model.task if saved is None else kind_of(saved).task
+    if task is not None and task != own:
+        subject = f"The backbone {model.backbone}" if saved is None else f"The model in {continued_from}"
+        others = ", ".join(backbones_for("recommend" if task == "recommend" else "search"))
+        raise ConfigError(f"{subject} is for {own}, not for {task}. Backbones for {task}: {others}.")
     mode = "base" if continued_from is None else "continuation"
-    chosen = {**sections.get(mode, {}), **sections.get("train", {})}
-    body = _body_of(continued_from) if continued_from is not None else model.body
-    lengths = {length: 0 for length in ("epochs", "updates") if length not in chosen}
+    train_values = {**sections.get(mode, {}), **sections.get("train", {})}
+    body = model.body if saved is None else saved["body"]
+    lengths = {length: 0 for length in ("epochs", "updates") if length not in train_values}
     defaults = default_training(body, continued=continued_from is not None)
-    if "epochs" in options or "updates" in options:  # an option replaces whichever of the two a recipe has
-        lengths = {length: 0 for length in ("epochs", "updates") if length not in options}
-        chosen = {name: value for name, value in chosen.items() if name not in lengths}
-    values = {**defaults, **(lengths if len(lengths) < 2 else {}), **chosen}
+    if "epochs" in train_options or "updates" in train_options:  # replaces whichever of the two the recipe has
+        lengths = {length: 0 for length in ("epochs", "updates") if length not in train_options}
+        train_values = {name: value for name, value in train_values.items() if name not in lengths}
+    train_values = {**defaults, **(lengths if len(lengths) < 2 else {}), **train_values}
     config = RunConfig(
-        objective=name,
-        train=read_section(TrainConfig, values, section="train"),
+        objective=model_section.objective,
+        train=read_section(TrainConfig, train_values, section="train"),
         distill=read_section(DistillSettings, sections.get("distill", {}), section="distill"),
         category=read_section(CategorySettings, sections.get("category", {}), section="category"),
     )
     return model, config
-
-
-def _body_of(folder: Path) -> str:
-    """Which network a trained model is, without loading it."""
-    from restd.artifacts import read_manifest
-    from restd.models.store import model_folder
-
-    return read_manifest(model_folder(folder)).settings["backbone"]["body"]

@@ -1,30 +1,34 @@
-"""Items, judgments and histories: read from tables, generated, or taken from public sets."""
+"""Items, judgments and histories: read from tables, or from public data sets."""
 
 from restd.data.catalog import Catalog
 from restd.data.check import DataCheck, check_data
 from restd.data.dataset import EVIDENCE, Task, Written, open_dataset, task_in, write_dataset
+from restd.data.datasets import DATASETS, DatasetEntry, make_source
+from restd.data.event_spans import EventSpans
 from restd.data.histories import Histories, History, Prefixes, Query, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
-from restd.data.runs import Runs
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
 __all__ = [
+    "DATASETS",
     "EVIDENCE",
     "GRADES",
     "SPLITS",
     "Catalog",
     "DataCheck",
+    "DatasetEntry",
+    "EventSpans",
     "Histories",
     "History",
     "Prefixes",
     "Query",
-    "Runs",
     "Source",
     "Task",
     "Written",
     "check_data",
     "leave_one_out",
+    "make_source",
     "open_dataset",
     "read_histories",
     "read_judgments",

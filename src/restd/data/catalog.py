@@ -1,4 +1,4 @@
-"""The catalogue: items with an id, a title, any text, and perhaps a category path."""
+"""The catalogue: items with an id, a title, other columns, and perhaps a category path."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Catalog:
         path: CSV, TSV, JSON lines or Parquet, or a data set folder written by `restd data`.
         columns: canonical name to the file's name, for example `{"id": "asin"}`.
         text: columns whose text is encoded, in this order; by default the title and then every other text column.
-        category_separator: what parts a category path that is written as one string.
+        category_separator: text between two parts of a category path that is written as one string.
     """
 
     path: Path
@@ -42,13 +42,13 @@ class Catalog:
             raise DataError(f"{path} does not exist, or is not a file; check the path.")
         if not self.category_separator:
             raise DataError(
-                "The separator of category paths is empty; wanted what stands between two parts, such as ' > '."
+                "The separator of category paths is empty. Pass the text between two parts of a path, such as ' > '."
             )
         object.__setattr__(self, "path", path)
 
     @classmethod
     def read_as(cls, path: Path, reading: Mapping[str, Any] | None) -> "Catalog":
-        """Open a table the way another was read (`reading`), as an index remembers it of its catalogue."""
+        """Open a table the way another was read; an index stores the `reading` of its catalogue."""
         if reading is None:
             return cls(path)
         return cls(
@@ -64,7 +64,7 @@ class Catalog:
                 yield self._canonical(batch, mapping, row)
             except pa.ArrowException as error:
                 raise DataError(
-                    f"{self.path}: from row {row} on, a column holds values that are no text: "
+                    f"{self.path}: rows from {row} on have values that cannot be read as text: "
                     f"{str(error).splitlines()[0]}."
                 ) from error
             row += batch.num_rows
@@ -73,16 +73,16 @@ class Catalog:
         """Return the text to encode for each item of a canonical batch; empty where an item has none."""
         parts = [_text_of(batch.column(name)) for name in self.text_columns]
         # no nulls here: Arrow's join that skips nulls loses a last row in which all are null
-        led = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
-        pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, led, strict=True)]
+        prefixed = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
+        pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, prefixed, strict=True)]
         return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), len(_FIELD_SEPARATOR))
 
     def texts_of(self, ids: Iterable[str]) -> list[str]:
-        """Return the text of each id, in the order given; empty for ids that the table does not have."""
-        found: dict[str, str] = {}
+        """Return the text of each id, in the order of `ids`; empty for ids that are not in the table."""
+        text_by_id: dict[str, str] = {}
         for batch in self.batches():
-            found.update(zip(batch.column("id").to_pylist(), self.texts(batch).to_pylist(), strict=True))
-        return [found.get(item, "") for item in ids]
+            text_by_id.update(zip(batch.column("id").to_pylist(), self.texts(batch).to_pylist(), strict=True))
+        return [text_by_id.get(item, "") for item in ids]
 
     def ids(self) -> pa.StringArray:
         """Return every id in file order; a duplicate or an empty one is an error that names its row."""
@@ -91,39 +91,39 @@ class Catalog:
         try:
             chunks = [_ids_of(batch.column(0)) for batch in stream]
         except pa.ArrowException as error:
-            raise DataError(f"{self.path}: column {column!r} holds ids that are neither text nor numbers.") from error
+            raise DataError(
+                f"{self.path}: column {column!r} has ids that are neither text nor numbers. Choose another id column."
+            ) from error
         ids = pa.chunked_array(chunks, pa.string()).combine_chunks()
         if len(ids) == 0:
-            raise DataError(f"{self.path} holds no items; wanted a header and at least one row.")
+            raise DataError(f"{self.path} contains no items. Expected at least one row.")
         _refuse_bad_ids(ids, path=self.path, column=column)
         return ids
 
     def reading(self) -> dict[str, Any]:
-        """How the file is read, as plain values: what items that come later should be read with too."""
+        """Return how the file is read, as plain values, so that items added later can be read the same way."""
         return {"columns": dict(self.columns), "text": list(self.text), "separator": self.category_separator}
 
     def identity(self) -> str:
-        """Hash of the file's bytes and of how they are read: equal hashes mean equal items."""
+        """Return a hash of the file's bytes and of how they are read; equal hashes mean equal items."""
         return hash_json({"file": hash_file(self.path), **self.reading()})
 
     def _mapping(self) -> dict[str, str]:
         available = column_names(self.path)
-        found = resolve_columns(
+        column_of = resolve_columns(
             available, self.columns, required=("id",), optional=("title", "category"), path=self.path
         )
         for name in self.text:
-            if name not in available and name not in found:
-                raise DataError(
-                    f"{self.path} has no column {name!r} to take text from; it has: {', '.join(available)}."
-                )
-        return found
+            if name not in available and name not in column_of:
+                raise DataError(f"{self.path} has no column {name!r} to encode; it has: {', '.join(available)}.")
+        return column_of
 
     def _canonical(self, batch: pa.RecordBatch, mapping: Mapping[str, str], row: int) -> pa.RecordBatch:
         size = batch.num_rows
         ids = _ids_of(batch.column(mapping["id"]))
         if ids.null_count:
             missing = int(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))[0])
-            raise DataError(f"{self.path}: row {row + missing}, column {mapping['id']!r}: an item needs an id.")
+            raise DataError(f"{self.path}: row {row + missing}, column {mapping['id']!r}: the id is missing.")
         title = batch.column(mapping["title"]) if "title" in mapping else pa.repeat(pa.scalar(""), size)
         if "category" in mapping:
             category = _category_paths(batch.column(mapping["category"]), self.category_separator)
@@ -137,15 +137,15 @@ class Catalog:
 
     @cached_property
     def text_columns(self) -> list[str]:
-        """The columns whose text is encoded, in order: as chosen, else the title and every other column of text.
+        """The columns whose text is encoded, in order: those of `text`, else the title and every other text column.
 
-        A column whose first values are all numbers is not text, whatever the format: in a CSV everything looks like it.
+        A column whose first values are all numbers is not text, because in a CSV every column is read as text.
         """
         first = next(self.batches(), None)
         if self.text:
             renamed = {column: name for name, column in other_columns(column_names(self.path), {}, _CANONICAL).items()}
-            chosen = {**renamed, **{column: name for name, column in self._mapping().items()}}
-            return [chosen.get(name, name) for name in self.text]
+            canonical_name = {**renamed, **{column: name for name, column in self._mapping().items()}}
+            return [canonical_name.get(name, name) for name in self.text]
         if first is None:
             return ["title"]
         rest = [name for name in first.schema.names if name not in _CANONICAL and _is_text(first.column(name))]
@@ -166,7 +166,7 @@ def _ids_of(values: pa.Array) -> pa.StringArray:
 
 
 def _text_of(values: pa.Array) -> pa.StringArray:
-    """Any column as trimmed text: lists are joined by spaces, nulls are empty."""
+    """Return any column as trimmed text: lists are joined by spaces, nulls are empty."""
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
         values = pc.binary_join(pc.cast(values, pa.list_(pa.string())), " ")
     return pc.fill_null(pc.utf8_trim_whitespace(pc.cast(values, pa.string())), "")
@@ -184,13 +184,13 @@ def _refuse_bad_ids(ids: pa.StringArray, *, path: Path, column: str) -> None:
     start = first_row(path)
     blank = pc.or_kleene(ids.is_null(), pc.equal(pc.utf8_trim_whitespace(ids), "")).to_numpy(zero_copy_only=False)
     if blank.any():
-        raise DataError(f"{path}: row {start + int(blank.argmax())}, column {column!r}: an item needs an id.")
+        raise DataError(f"{path}: row {start + int(blank.argmax())}, column {column!r}: the id is missing.")
     codes = pc.dictionary_encode(ids).indices.to_numpy()
     seen_before = codes <= np.maximum.accumulate(np.concatenate([[-1], codes[:-1]]))
     if seen_before.any():  # a first appearance always gets a new, larger code
-        again = int(seen_before.argmax())
-        first = int(np.flatnonzero(codes == codes[again])[0])
+        repeat = int(seen_before.argmax())
+        first = int(np.flatnonzero(codes == codes[repeat])[0])
         raise DataError(
-            f"{path}: row {start + again}, column {column!r}: id {ids[again].as_py()!r} was given already in row "
-            f"{start + first}; ids must be unique ({int(seen_before.sum()):,} rows repeat one)."
+            f"{path}: row {start + repeat}, column {column!r}: id {ids[repeat].as_py()!r} is already in row "
+            f"{start + first}. Ids must be unique; {int(seen_before.sum()):,} rows repeat one."
         )

@@ -1,4 +1,4 @@
-"""What is in a data set and what is wrong with it, before anyone spends an hour on it."""
+"""Counts and warnings for a data set, to read before training on it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,7 +17,7 @@ from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.schema import SPLITS
 
 _BINS = (0, 1, 2, 3, 5, 9, 17, 33, 65, 129)
-"""Lower ends of the histogram's bins: 0, 1, 2, 3-4, 5-8, 9-16, ..."""
+"""Lower bounds of the histogram's bins: 0, 1, 2, 3-4, 5-8, 9-16, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CatalogCheck:
     empty_titles: int
     without_text: int
     repeated_texts: int
-    """Items whose whole text another item has too: nothing can tell them apart."""
+    """Items whose text is the same as another item's: nothing can tell them apart."""
     categories: int
     """Distinct category paths."""
     depth: int
@@ -50,7 +50,7 @@ class SplitCheck:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentsCheck:
-    """Counts over all judgments, and what leaks between splits."""
+    """Counts over all judgments, and overlap between splits."""
 
     splits: dict[str, SplitCheck]
     repeated_pairs: int
@@ -58,13 +58,13 @@ class JudgmentsCheck:
     """Pairs of query and item that occur with more than one grade."""
     queries_in_two_splits: int
     held_out_positives_unseen: float
-    """Share of the positive items of valid and test that no training query names."""
+    """Share of the positive items of valid and test that are not positive for any training query."""
     items_with_training_query: float
 
 
 @dataclass(frozen=True, slots=True)
 class HistoriesCheck:
-    """Counts over the histories as they are written, before repeats are dropped."""
+    """Counts over the histories before repeats are dropped."""
 
     users: int
     items: int
@@ -73,18 +73,18 @@ class HistoriesCheck:
     fewest_events: int
     most_events: int
     short: int
-    """Users with too few events to hold any out."""
+    """Users with too few events for leave-one-out."""
     repeats: int
-    """Events of an item that the same user took before."""
+    """Events of an item that the same user has before."""
     leaks: int
-    """Held-out items that their own history names already."""
+    """Held-out items that occur earlier in their own history."""
     unknown_items: int
-    """Items that the catalogue lacks."""
+    """Items that are not in the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """Everything `restd data check` tells."""
+    """The result of `restd data check`."""
 
     catalog: CatalogCheck
     judgments: JudgmentsCheck | None
@@ -103,7 +103,7 @@ def check_data(
     judgment_columns: Mapping[str, str] | None = None,
     history_columns: Mapping[str, str] | None = None,
 ) -> DataCheck:
-    """Check a data set folder: ids, texts, grades, splits, histories; what is fatal raises, the doubtful is counted."""
+    """Check the tables of a data set. What makes it unusable is an error; what is doubtful is counted."""
     catalog = catalog or Catalog(folder)
     ids = catalog.ids()
     items = _check_catalog(catalog)
@@ -129,7 +129,7 @@ def _check_catalog(catalog: Catalog) -> CatalogCheck:
         count += batch.num_rows
         empty_titles += pc.sum(pc.equal(batch.column("title"), "")).as_py()
         without_text += pc.sum(pc.equal(texts, "")).as_py()
-        # eight bytes an item stand for its text: a whole catalogue's texts need not fit in memory
+        # eight bytes per item stand for its text: all texts together may not fit in memory
         digests.append(np.fromiter((hash(text) for text in texts.to_pylist() if text), np.int64))
         lengths = pc.list_value_length(batch.column("category")).to_numpy(zero_copy_only=False)
         without_category += int((lengths == 0).sum())
@@ -149,7 +149,7 @@ def _check_catalog(catalog: Catalog) -> CatalogCheck:
 
 
 def check_judgments(table: pa.Table, *, items: int) -> JudgmentsCheck:
-    """Count queries, positives, repeats and leaks of a canonical table of judgments."""
+    """Count queries, positives, repeats and overlap between splits in a canonical table of judgments."""
     codes = {name: _codes(table[name]) for name in ("query", "item")}
     pair = codes["query"].astype(np.int64) * (int(codes["item"].max()) + 1) + codes["item"]
     graded = np.unique(np.stack([pair, (table["grade"].to_numpy() * 1024).astype(np.int64)]), axis=1)
@@ -174,7 +174,7 @@ def check_judgments(table: pa.Table, *, items: int) -> JudgmentsCheck:
 
 
 def check_histories(histories: Histories, ids: pa.StringArray) -> HistoriesCheck:
-    """Count users, events, repeats and leaks; `ids` are those of the catalogue."""
+    """Count users, events, repeats and leaks; `ids` are the catalogue's."""
     lengths = histories.lengths
     short = int((lengths < FEWEST).sum())
     return HistoriesCheck(
@@ -220,38 +220,43 @@ def _bin_labels() -> list[str]:
 
 
 def _warnings(items: CatalogCheck, judgments: JudgmentsCheck | None) -> list[str]:
-    found = []
+    warnings = []
     if items.without_text:
-        found.append(f"{items.without_text:,} items have no text at all: their codes will be arbitrary.")
+        warnings.append(f"{items.without_text:,} items have no text at all: their codes will be arbitrary.")
     if items.repeated_texts:
-        found.append(f"{items.repeated_texts:,} items repeat another item's text: only their ids differ.")
+        warnings.append(f"{items.repeated_texts:,} items have the same text as another item: only their ids differ.")
     if judgments is None:
-        return found
+        return warnings
     if judgments.queries_in_two_splits:
-        found.append(
-            f"{judgments.queries_in_two_splits:,} queries occur in more than one split: held-out results would flatter."
+        warnings.append(
+            f"{judgments.queries_in_two_splits:,} queries occur in more than one split: held-out results will be too "
+            "good."
         )
     if judgments.contradicting_pairs:
-        found.append(f"{judgments.contradicting_pairs:,} pairs of query and item have more than one grade.")
+        warnings.append(f"{judgments.contradicting_pairs:,} pairs of query and item have more than one grade.")
     for name, split in judgments.splits.items():
         if split.without_positives:
-            found.append(f"{split.without_positives:,} {name} queries have no positive item and cannot be evaluated.")
-    return found
+            warnings.append(
+                f"{split.without_positives:,} {name} queries have no positive item and cannot be evaluated."
+            )
+    return warnings
 
 
 def _history_warnings(histories: HistoriesCheck | None) -> list[str]:
-    found = []
+    warnings = []
     if histories is None:
-        return found
+        return warnings
     if histories.short:
-        found.append(
-            f"{histories.short:,} users have fewer than {FEWEST} events: they hold nothing out and train nothing."
+        warnings.append(
+            f"{histories.short:,} users have fewer than {FEWEST} events: they are neither trained on nor evaluated."
         )
     if histories.repeats:
-        found.append(
-            f"{histories.repeats:,} events repeat an item of the same user, and {histories.leaks:,} held-out items are "
-            "among them: only the first time counts, so that none leaks."
+        warnings.append(
+            f"{histories.repeats:,} events repeat an item of the same user, {histories.leaks:,} held-out items among "
+            "them: only the first time counts, so that none leaks."
         )
     if histories.unknown_items:
-        found.append(f"{histories.unknown_items:,} items of the histories are not in the catalogue: their events drop.")
-    return found
+        warnings.append(
+            f"{histories.unknown_items:,} items of the histories are not in the catalogue: their events are dropped."
+        )
+    return warnings

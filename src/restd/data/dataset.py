@@ -1,4 +1,4 @@
-"""A data set on disk: items, and judgments or histories of them, as one artefact."""
+"""A data set on disk: items with judgments or histories, as one artefact."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,33 +17,34 @@ KIND = "dataset"
 SCHEMA = 1
 TABLES = ("items", "judgments", "histories")
 Task = Literal["search", "recommend"]
-"""What a model is asked: a text, or what a user took so far."""
+"""What a model does: find items for a text query, or recommend the next item of a history."""
 EVIDENCE: dict[Task, str] = {"search": "judgments", "recommend": "histories"}
-"""The table a task is learned from and judged by."""
+"""The table that a task is learned from and evaluated on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What `write_dataset` wrote: rows per table."""
+    """The result of `write_dataset`."""
 
     folder: Path
     rows: dict[str, int]
+    """Number of rows by table."""
     notes: tuple[str, ...]
 
 
 def write_dataset(source: Source, folder: Path) -> Written:
-    """Write every stream of a source to `folder` as parquet, whole or not at all."""
+    """Write the tables of a source to `folder` as parquet, all or none."""
     streams: dict[str, Batches] = {name: stream for name in TABLES if (stream := getattr(source, name)) is not None}
     rows: dict[str, int] = {}
     settings = {"source": source.name, **source.settings}
     with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
         for name, stream in streams.items():
             with progress(f"Writing {name}", total=None) as advance:
-                rows[name] = writer.table(name, _watched(stream, advance))
+                rows[name] = writer.table(name, _with_progress(stream, advance))
     return Written(folder, rows, source.notes)
 
 
-def _watched(stream: Batches, advance: Advance) -> Iterator[pa.RecordBatch]:
+def _with_progress(stream: Batches, advance: Advance) -> Iterator[pa.RecordBatch]:
     for batch in stream():
         yield batch
         advance(batch.num_rows)
@@ -55,19 +56,19 @@ def open_dataset(folder: Path) -> Artifact:
 
 
 def find_table(path: Path, name: str) -> Path:
-    """Return the file of table `name`: the path itself, or the one inside a data set folder (which is then checked).
+    """Return the file of table `name`: the path itself, or the file inside a data set folder, which is checked.
 
     >>> find_table(Path("items.csv"), "items")
     PosixPath('items.csv')
     """
-    found = optional_table(path, name)
-    if found is None:
-        raise DataError(f"{path} holds no file named {name}.*; name the file itself, or put one there.")
-    return found
+    table = optional_table(path, name)
+    if table is None:
+        raise DataError(f"{path} has no file named {name}.*. Pass the file itself, or put one there.")
+    return table
 
 
 def optional_table(path: Path, name: str) -> Path | None:
-    """Return the file of table `name` as `find_table` does, or None where a folder has none."""
+    """Return the file of table `name` as `find_table` does, or None if a folder has none."""
     if not path.is_dir():
         return path
     if (path / MANIFEST).is_file() and read_manifest(path).kind == KIND:
@@ -75,14 +76,14 @@ def optional_table(path: Path, name: str) -> Path | None:
         return path / f"{name}.parquet" if listed else None
     matches = [match for match in sorted(path.glob(f"{name}.*")) if match.is_file()]
     if len(matches) > 1:
-        raise DataError(f"{path} holds {len(matches)} files named {name}.*, and one is wanted; name the file itself.")
+        raise DataError(f"{path} has {len(matches)} files named {name}.*. Expected one; pass the file itself.")
     return matches[0] if matches else None
 
 
 def task_in(folder: Path) -> Task:
-    """The task a data set is for: `recommend` where it has histories alone; one that has both tables must be told."""
+    """Return the task of a data set: `recommend` if it has histories only; with both tables it is ambiguous."""
     if not folder.is_dir() or optional_table(folder, EVIDENCE["recommend"]) is None:
         return "search"
     if optional_table(folder, EVIDENCE["search"]) is None:
         return "recommend"
-    raise DataError(f"{folder} has judgments and histories; say which are meant with --task search or recommend.")
+    raise DataError(f"{folder} has judgments and histories. Choose one with --task search or --task recommend.")

@@ -1,4 +1,4 @@
-"""Judgments: which items answer which query, how well, and in which split."""
+"""Judgments: how well items answer queries, and which split each query is in."""
 
 import hashlib
 from collections.abc import Mapping
@@ -27,37 +27,37 @@ _HELD_OUT = {"valid": 0.1, "test": 0.1}
 
 
 def read_judgments(path: Path, *, columns: Mapping[str, str] | None = None) -> pa.Table:
-    """Read judgments into the canonical columns `query_id, query, item, grade, split` (and any others, as they are).
+    """Read judgments into the canonical columns `query_id, query, item, grade, split`; other columns are unchanged.
 
-    Without a grade column every row is a positive of grade 1; without a query id the query's text is its identity;
-    without a split, queries are parted 80/10/10 by a hash of their text, so that the same query always falls alike.
+    Without a grade column every row is a positive of grade 1. Without a query id, queries are told apart by their text.
+    Without a split, queries are split 80/10/10 by a hash of their text, so that a query is always in the same split.
     """
     path = find_table(Path(path), "judgments")
-    found = resolve_columns(
+    column_of = resolve_columns(
         column_names(path), columns or {}, required=("query", "item"), optional=_OPTIONAL, path=path
     )
     batches = list(read_batches(path, rows=1 << 16))
     if not batches:
-        raise DataError(f"{path} holds no judgments; wanted one query and item a row.")
+        raise DataError(f"{path} contains no judgments. Expected one query and one item per row.")
     raw = pa.Table.from_batches(batches)
-    query, item = (required_text(raw, found[name], path=path) for name in ("query", "item"))
+    query, item = (required_text(raw, column_of[name], path=path) for name in ("query", "item"))
     canonical = {
-        "query_id": text_column(raw, found["query_id"]) if "query_id" in found else _ids_of(query),
+        "query_id": text_column(raw, column_of["query_id"], path=path) if "query_id" in column_of else _ids_of(query),
         "query": query,
         "item": item,
-        "grade": _grades(raw, found.get("grade"), path),
-        "split": _splits(raw, found["split"], path) if "split" in found else split_of_queries(query),
+        "grade": _grades(raw, column_of.get("grade"), path),
+        "split": _splits(raw, column_of["split"], path) if "split" in column_of else split_of_queries(query),
     }
-    kept = other_columns(raw.column_names, found, tuple(canonical))
-    return pa.table({**canonical, **{name: raw[column] for name, column in kept.items()}})
+    others = other_columns(raw.column_names, column_of, tuple(canonical))
+    return pa.table({**canonical, **{name: raw[column] for name, column in others.items()}})
 
 
-def times_trained(judgments: pa.Table, ids: pa.StringArray) -> Int64[np.ndarray, "item"]:
-    """How many positive training pairs name each item.
+def count_training_pairs(judgments: pa.Table, ids: pa.StringArray) -> Int64[np.ndarray, "item"]:
+    """Return how many positive training pairs each item has.
 
     >>> splits = ["train", "train", "test", "train"]
     >>> rows = {"item": ["a", "b", "b", "c"], "grade": [1.0, 2.0, 1.0, 0.0], "split": splits}
-    >>> times_trained(pa.table(rows), pa.array(["a", "b", "c"])).tolist()
+    >>> count_training_pairs(pa.table(rows), pa.array(["a", "b", "c"])).tolist()
     [1, 1, 0]
     """
     train = judgments.filter(pc.and_(pc.equal(judgments["split"], "train"), pc.greater(judgments["grade"], 0.0)))
@@ -66,7 +66,7 @@ def times_trained(judgments: pa.Table, ids: pa.StringArray) -> Int64[np.ndarray,
 
 
 def split_of_queries(queries: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Part queries into train, valid and test by a hash of their text: stable across files, orders and machines.
+    """Split queries into train, valid and test by a hash of their text, the same in every file and on every machine.
 
     >>> split_of_queries(pa.array(["red kettle", "red kettle", "green pan"])).to_pylist()
     ['train', 'train', 'valid']
@@ -85,13 +85,13 @@ def _uniform(text: str) -> float:
 
 
 def refuse_unknown_items(judgments: pa.Table, ids: pa.Array, *, path: Path) -> None:
-    """Every judged item must be in the catalogue."""
+    """Raise an error if a judged item is not in the catalogue."""
     unknown = pc.invert(pc.is_in(judgments["item"], value_set=ids)).to_numpy()
     if unknown.any():
         row = int(unknown.argmax())
         raise DataError(
             f"{path}: row {row + first_row(path)}, column 'item': {judgments['item'][row].as_py()!r} is not in the "
-            f"catalogue ({int(unknown.sum()):,} judgments name unknown items); add the items or drop the rows."
+            f"catalogue ({int(unknown.sum()):,} judgments have unknown items). Add the items, or drop the rows."
         )
 
 
@@ -104,7 +104,7 @@ def _grades(table: pa.Table, column: str | None, path: Path) -> pa.Array | pa.Ch
     if column is None:
         return pa.array(np.ones(len(table), np.float32))
     values = table[column]
-    encoded = pc.dictionary_encode(text_column(table, column)).unify_dictionaries().combine_chunks()
+    encoded = pc.dictionary_encode(text_column(table, column, path=path)).unify_dictionaries().combine_chunks()
     grades = []
     for code, text in enumerate(encoded.dictionary.to_pylist()):
         row = int(np.flatnonzero(encoded.indices.to_numpy() == code)[0])
@@ -118,19 +118,19 @@ def _numeric_grades(values: pa.ChunkedArray, column: str, path: Path) -> pa.Chun
     try:
         numbers = pc.cast(values, pa.float32())
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: column {column!r} holds a grade that is no number: {error}.") from error
+        raise DataError(f"{path}: column {column!r} has a grade that is not a number: {error}.") from error
     if not pc.all(pc.and_(pc.is_finite(numbers), pc.greater_equal(numbers, 0.0))).as_py():
-        raise DataError(f"{path}: column {column!r} holds a negative or infinite grade; wanted numbers of at least 0.")
+        raise DataError(f"{path}: column {column!r} has a negative or infinite grade. Grades must be at least 0.")
     return numbers
 
 
 def _splits(table: pa.Table, column: str, path: Path) -> pa.ChunkedArray:
-    values = text_column(table, column)
+    values = text_column(table, column, path=path)
     unknown = pc.invert(pc.is_in(values, value_set=pa.array(SPLITS))).to_numpy()
     if unknown.any():
         row = int(unknown.argmax())
         raise DataError(
-            f"{path}: row {first_row(path) + row}, column {column!r}: split {values[row].as_py()!r} is not one of "
-            f"{', '.join(SPLITS)}."
+            f"{path}: row {first_row(path) + row}, column {column!r}: unknown split {values[row].as_py()!r}. Expected "
+            f"one of: {', '.join(SPLITS)}."
         )
     return values

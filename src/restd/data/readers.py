@@ -1,10 +1,7 @@
 """Streams of record batches from CSV, TSV, JSON lines and Parquet, with errors that name row and column."""
 
-import io
-import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +9,13 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from restd._arrow import pc
+from restd.data.json_table import json_batches, json_schema
 from restd.errors import DataError
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 _COMPRESSION = (".gz", ".zst", ".bz2")
 _BLOCK_BYTES = 1 << 23
-_LOOK = 1_000
-"""Records of JSON lines that are looked at to learn the columns; a key that first appears later is not read."""
 
 
 def table_format(path: Path) -> str:
@@ -33,19 +29,21 @@ def table_format(path: Path) -> str:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in (*_DELIMITERS, *_JSON_LINES, ".parquet"):
-        raise DataError(f"{path} has an unknown format; wanted .csv, .tsv, .jsonl (each also .gz) or .parquet.")
+        raise DataError(
+            f"{path} has an unknown format. Expected .csv, .tsv or .jsonl (also as .gz, .bz2, .zst), or .parquet."
+        )
     return suffix
 
 
 def first_row(path: Path) -> int:
-    """Return the number a person would give the first record: a header line is row 1."""
+    """Return the number of the first record as a spreadsheet counts: a header line is row 1."""
     return 2 if table_format(path) in _DELIMITERS else 1
 
 
 def read_batches(path: Path, *, rows: int = 8192, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield a file's records in order, at most `rows` at a time, without ever holding the whole file.
+    """Yield a file's records in order, at most `rows` at a time, without loading the whole file.
 
-    CSV and TSV columns all come as strings; the header gives the names. Only `columns` are kept when given.
+    All columns of CSV and TSV are strings, named by the header. With `columns`, only those are read.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist, or is not a file; check the path.")
@@ -56,7 +54,7 @@ def read_batches(path: Path, *, rows: int = 8192, columns: list[str] | None = No
         elif kind == ".parquet":
             stream = _parquet(path, rows=rows, columns=columns)
         else:
-            stream = _json_lines(path, rows=rows, columns=columns)
+            stream = json_batches(path, rows=rows, columns=columns)
         for batch in stream:
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
@@ -65,7 +63,7 @@ def read_batches(path: Path, *, rows: int = 8192, columns: list[str] | None = No
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of a file's columns; for JSON lines those of its first record."""
+    """Return the names of a file's columns; JSON lines are read to their end for it, once."""
     kind = table_format(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist, or is not a file; check the path.")
@@ -76,23 +74,21 @@ def column_names(path: Path) -> list[str]:
             return pq.read_schema(path).names
     except pa.ArrowException as error:
         raise DataError(_explain(path, str(error))) from error
-    with pa.input_stream(path, compression="detect") as raw:
-        records = [record for _, record in islice(_parsed_lines(path, io.BufferedReader(raw)), _LOOK)]
-    return list(dict.fromkeys(name for record in records for name in record))  # in order of first appearance
+    return json_schema(path).names
 
 
 def _header(path: Path, *, delimiter: str) -> list[str]:
     with pa.input_stream(path, compression="detect") as stream:
         head = stream.read(1 << 16)
     if not head.strip():
-        raise DataError(f"{path} is empty; wanted a header line and one record a line.")
+        raise DataError(f"{path} is empty. Expected a header line and one record per line.")
     line = head.split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf")
     try:
         line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: row 1: the header's bytes are not UTF-8; save the file as UTF-8.") from error
+        raise DataError(f"{path}: row 1: the header is not UTF-8; save the file as UTF-8.") from error
     if b"\0" in line:
-        raise DataError(f"{path}: row 1: the header holds zero bytes, as UTF-16 does; save the file as UTF-8.")
+        raise DataError(f"{path}: row 1: the header contains zero bytes, as in UTF-16; save the file as UTF-8.")
     parse = pa_csv.ParseOptions(delimiter=delimiter)
     return pa_csv.read_csv(pa.py_buffer(line + b"\n"), parse_options=parse).schema.names
 
@@ -102,7 +98,7 @@ def _delimited(path: Path, *, delimiter: str, columns: list[str] | None) -> Iter
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DataError(
-            f"{path}: the header names column {sorted(repeated)[0]!r} twice; every column needs its own name."
+            f"{path}: the header has column {sorted(repeated)[0]!r} twice; every column needs its own name."
         )
     yield from pa_csv.open_csv(
         pa.input_stream(path, compression="detect"),
@@ -121,57 +117,8 @@ def _parquet(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa
         yield from stream.iter_batches(batch_size=rows, columns=columns)
 
 
-def _json_lines(path: Path, *, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    with pa.input_stream(path, compression="detect") as raw:
-        records = _parsed_lines(path, io.BufferedReader(raw))  # Arrow's own stream has no lines
-        names = columns or column_names(path)
-        while chunk := list(islice(records, rows)):
-            arrays = {name: _json_column(path, name, chunk) for name in names}
-            yield pa.RecordBatch.from_pydict(arrays)
-
-
-def _parsed_lines(path: Path, raw: io.BufferedReader) -> Iterator[tuple[int, dict[str, object]]]:
-    for number, line in enumerate(raw, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: row {number} is not UTF-8 (byte {error.start}); save the file as UTF-8."
-            ) from error
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}: row {number} is not JSON ({error.msg}); wanted one object a line.") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{path}: row {number} is not an object; wanted one JSON object a line.")
-        yield number, record
-
-
-def _json_column(path: Path, name: str, chunk: list[tuple[int, dict[str, object]]]) -> pa.Array:
-    values = [record.get(name) for _, record in chunk]
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        texts = [None if value is None else str(value) for value in values]  # mixed types: text serves all of them
-    except UnicodeEncodeError:
-        texts = values
-    try:
-        return pa.array(texts, pa.string())
-    except UnicodeEncodeError as error:
-        row = next(number for number, record in chunk if _is_broken(record.get(name)))
-        raise DataError(f"{path}: row {row}, column {name!r} holds half a character (a lone surrogate).") from error
-
-
-def _is_broken(value: object) -> bool:
-    try:
-        str(value).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _explain(path: Path, message: str) -> str:
-    """Turn Arrow's message into a sentence of ours that says where."""
+    """Turn Arrow's message into an error that says where."""
     bad_bytes = re.search(r"In CSV column #(\d+): Row #(\d+):.*invalid UTF8", message)
     if bad_bytes:
         names = column_names(path)
@@ -180,7 +127,7 @@ def _explain(path: Path, message: str) -> str:
     width = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
     if width:
         row = f"row {width[1]}" if width[1] else "a row"
-        return f"{path}: {row} has {width[3]} columns, the header {width[2]}; quote values that hold the separator."
+        return f"{path}: {row} has {width[3]} columns, the header {width[2]}; quote values that contain the separator."
     return f"{path} could not be read: {message.splitlines()[0]}."
 
 
@@ -192,9 +139,9 @@ def resolve_columns(
     optional: tuple[str, ...],
     path: Path,
 ) -> dict[str, str]:
-    """Match canonical names to a file's columns: as mapped, else under the canonical name itself.
+    """Match canonical names to a file's columns: as mapped, else by the canonical name itself.
 
-    A column of the file that bears a canonical name and was not chosen for it is known as `NAME_original` from then on.
+    If another column is mapped to a canonical name, a column of that name is called `NAME_original` from then on.
 
     >>> resolve_columns(["asin", "title"], {"id": "asin"}, required=("id",), optional=("title",), path=Path("x.csv"))
     {'id': 'asin', 'title': 'title'}
@@ -202,41 +149,49 @@ def resolve_columns(
     known = (*required, *optional)
     for canonical, column in mapping.items():
         if canonical not in known:
-            raise DataError(f"--map {canonical}={column}: {canonical!r} is not one of {', '.join(known)}.")
+            raise DataError(
+                f"--map {canonical}={column}: unknown name {canonical!r}. Expected one of: {', '.join(known)}."
+            )
         if column not in available:
             raise DataError(
                 f"{path} has no column {column!r} (mapped to {canonical!r}); it has: {', '.join(available)}."
             )
-    found = {name: mapping.get(name, name) for name in known if mapping.get(name, name) in available}
+    column_of = {name: mapping.get(name, name) for name in known if mapping.get(name, name) in available}
     for name in required:
-        if name not in found:
+        if name not in column_of:
             raise DataError(
-                f"{path} has no column {name!r}; it has: {', '.join(available)}; name yours with --map {name}=COLUMN."
+                f"{path} has no column {name!r}; it has: {', '.join(available)}. Map yours with --map {name}=COLUMN."
             )
-    return found
+    return column_of
 
 
-def text_column(table: pa.Table, column: str) -> pa.ChunkedArray:
+def text_column(table: pa.Table, column: str, *, path: Path) -> pa.ChunkedArray:
     """Return a column as trimmed text; missing values are empty."""
-    return pc.fill_null(pc.utf8_trim_whitespace(pc.cast(table[column], pa.string())), "")
+    try:
+        texts = pc.cast(table[column], pa.string())
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{path}: column {column!r} has type {table[column].type}. Expected text or numbers in each row."
+        ) from error
+    return pc.fill_null(pc.utf8_trim_whitespace(texts), "")
 
 
 def required_text(table: pa.Table, column: str, *, path: Path) -> pa.ChunkedArray:
     """Return a column as trimmed text; an empty value is an error that names its row."""
-    values = text_column(table, column)
+    values = text_column(table, column, path=path)
     blank = pc.equal(values, "").to_numpy()
     if blank.any():
         raise DataError(
-            f"{path}: row {first_row(path) + int(blank.argmax())}, column {column!r} is empty; wanted a value."
+            f"{path}: row {first_row(path) + int(blank.argmax())}, column {column!r} is empty; a value is required."
         )
     return values
 
 
-def other_columns(available: list[str], found: Mapping[str, str], canonical: tuple[str, ...]) -> dict[str, str]:
-    """Return the columns that stay as they are, by their names from then on.
+def other_columns(available: list[str], column_of: Mapping[str, str], canonical: tuple[str, ...]) -> dict[str, str]:
+    """Return the columns that have no canonical meaning, by the names they get here.
 
     >>> other_columns(["asin", "title", "price"], {"id": "asin"}, ("id", "title"))
     {'title_original': 'title', 'price': 'price'}
     """
-    rest = [name for name in available if name not in found.values()]
+    rest = [name for name in available if name not in column_of.values()]
     return {f"{name}_original" if name in canonical else name: name for name in rest}

@@ -1,7 +1,7 @@
-"""The canonical columns of the three tables, and what a grade is worth.
+"""The canonical columns of the three tables, and the values of grades.
 
-Readers turn whatever a user brings into these columns; everything downstream sees nothing else.
-Any further column of an item table is kept under its own name: text columns are encoded, others can be filtered on.
+Readers convert every file to these columns, and nothing else is seen downstream. Other columns of an item table keep
+their names: text columns are encoded, and all can be filtered on.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from restd.errors import DataError
 CATEGORY: Final = pa.list_(pa.string())
 
 ITEM_COLUMNS: Final = pa.schema([("id", pa.string()), ("title", pa.string()), ("category", CATEGORY)])
-"""Of these only `id` is required of a user's table; `category` is the path from the root, empty when unknown."""
+"""Only `id` is required; `category` is the path from the root, empty when unknown."""
 
 JUDGMENTS: Final = pa.schema(
     [
@@ -45,5 +45,5 @@ def parse_grade(text: str, *, where: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0.0 <= value < float("inf"):
-        raise DataError(f"{where}: grade {text!r} is neither one of E, S, C, I nor a number of at least 0.")
+        raise DataError(f"{where}: unknown grade {text!r}. Expected one of E, S, C, I, or a number of at least 0.")
     return value

@@ -1,4 +1,4 @@
-"""What a built-in data set or a reader of a public one hands over: streams of canonical batches."""
+"""A data set as streams of canonical batches: generated, fetched, or read from files."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 class Source:
     """A data set that has not been written yet.
 
-    Streams are functions, so that nothing is generated or read before it is wanted and each can be walked twice.
-    `settings` must be enough to make the same data again; it goes into the manifest of the written data set.
+    Streams are functions, so that nothing is generated or read before it is needed, and each can be read twice.
+    `settings` are enough to make the same data again; they are stored in the manifest of the written data set.
     """
 
     name: str
@@ -23,4 +23,4 @@ class Source:
     judgments: Batches | None = None
     histories: Batches | None = None
     notes: tuple[str, ...] = field(default=())
-    """Sentences a user should read: what was filtered, what a count means."""
+    """Sentences for the user: what was filtered, and what a count means."""

@@ -1,19 +1,14 @@
-"""TREC's two text formats, judgments (qrels) and ranked results (runs), to and from Arrow tables.
+"""TREC's two text formats, judgments (qrels) and ranked results (runs), to and from Arrow tables."""
 
-The small file helpers here (`numbered_lines`, `write_atomically`) also serve the readers of public data sets.
-"""
-
-import gzip
-import os
-import secrets
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from restd.artifacts import write_atomically
+from restd.data.lines import BYTE_ORDER_MARK, numbered_lines
 from restd.errors import DataError
 
 QRELS: Final = pa.schema([("query_id", pa.string()), ("item", pa.string()), ("grade", pa.float32())])
@@ -25,7 +20,6 @@ _QRELS_FIELDS: Final = ("query id", "iteration", "document id", "grade")
 _RUN_FIELDS: Final = ("query id", "Q0", "document id", "rank", "score", "tag")
 _MAX_RANK: Final = np.iinfo(np.int32).max
 _MAX_GRADE: Final = float(np.finfo(np.float32).max)
-_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def read_qrels(path: Path) -> pa.Table:
@@ -96,7 +90,7 @@ def read_run(path: Path) -> pa.Table:
 
 
 def write_run(run: pa.Table, path: Path, *, tag: str) -> None:
-    r"""Write the columns query_id, rank, item and score as a TREC run named `tag`, rows in the order given.
+    r"""Write the columns query_id, rank, item and score as a TREC run named `tag`, rows in the order of the table.
 
     >>> import tempfile
     >>> run = pa.table({"query_id": ["q1"], "rank": [1], "item": ["kettle"], "score": [0.5]})
@@ -120,41 +114,6 @@ def write_run(run: pa.Table, path: Path, *, tag: str) -> None:
     write_atomically(path, (f"{q} Q0 {item} {rank} {score!r} {tag}\n".encode() for q, item, rank, score in rows))
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its end) of a UTF-8 text file, plain or gzip by its name's `.gz`.
-
-    Only a line feed ends a line: JSON and TSV texts may hold the other characters Python would also break at.
-    """
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                line = raw.decode("utf-8")
-                yield number, (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save the file as UTF-8."
-        ) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}); give the path of a complete, readable file.") from error
-
-
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write `chunks` to `path` so that a reader sees the old file or the whole new one, never a part."""
-    # Not tempfile: its files are private to the user, and the finished file should follow the umask.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as stream:
-            stream.writelines(chunks)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error}); choose a file in a folder you can write to.") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the non-blank lines split at white space, each of the right width and no (query, document) twice."""
     seen: dict[tuple[str, str], int] = {}
@@ -165,8 +124,8 @@ def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, list[str]
         if len(words) != len(fields):
             short = len(words) < len(fields)
             fault = f"{len(words) + 1} ({fields[len(words)]}) is missing" if short else f"{len(fields) + 1} is too many"
-            wanted = ", ".join(fields)
-            raise DataError(f"{path}, line {number}: column {fault}; a line has {len(fields)} columns: {wanted}.")
+            names = ", ".join(fields)
+            raise DataError(f"{path}, line {number}: column {fault}; a line has {len(fields)} columns: {names}.")
         pair = (words[0], words[2])
         if pair in seen:
             raise DataError(
@@ -224,7 +183,7 @@ def _columns(table: pa.Table, schema: pa.Schema, *, path: Path) -> list[list[Any
 
 def _is_word(text: str) -> bool:
     # A byte order mark would vanish from the start of the file, so it counts as white space here.
-    return text.split() == [text] and _BYTE_ORDER_MARK not in text
+    return text.split() == [text] and BYTE_ORDER_MARK not in text
 
 
 def _check_ids(queries: Sequence[str], items: Sequence[str], *, path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Residual trajectory distillation: the teacher an index holds, the heads that listen, and every matched control."""
+"""Residual trajectory distillation: teachers from an index, heads that learn from them, and every matched control.
 
-from restd.distill.beyond import MeanTeacher, TrieTeacher
+Needs torch, numpy and safetensors only.
+"""
+
 from restd.distill.controls import (
     DonorTeacher,
     FutureHardTeacher,
@@ -13,6 +15,13 @@ from restd.distill.controls import (
     shuffled,
 )
 from restd.distill.distiller import (
+    DEFAULT_CAP,
+    DEFAULT_DISCOUNT,
+    DEFAULT_HORIZON,
+    DEFAULT_WARM_UP,
+    DEFAULT_WEIGHT,
+    NONTARGET_CAP,
+    NONTARGET_WEIGHT,
     AuxiliaryConfig,
     DistillConfig,
     DistillLog,
@@ -20,13 +29,30 @@ from restd.distill.distiller import (
     ResidualDistiller,
     strip,
 )
-from restd.distill.geometry import Geometry, trajectory
+from restd.distill.extensions import MeanTeacher, TrieTeacher
+from restd.distill.geometry import Geometry, ResidualIndex
 from restd.distill.heads import HorizonHeads
 from restd.distill.matching import MatchingQuality, shape_swap
 from restd.distill.targets import Correction, ResidualTeacher, Targets, Teacher, trajectory_loss
-from restd.distill.temperature import TeachingReport, TemperatureConfig, find_temperatures, report_teaching
+from restd.distill.temperature import (
+    DEFAULT_ENTROPY,
+    DEFAULT_TEMPERATURE,
+    TeachingReport,
+    TemperatureConfig,
+    find_temperatures,
+    report_teaching,
+)
 
 __all__ = [
+    "DEFAULT_CAP",
+    "DEFAULT_DISCOUNT",
+    "DEFAULT_ENTROPY",
+    "DEFAULT_HORIZON",
+    "DEFAULT_TEMPERATURE",
+    "DEFAULT_WARM_UP",
+    "DEFAULT_WEIGHT",
+    "NONTARGET_CAP",
+    "NONTARGET_WEIGHT",
     "AuxiliaryConfig",
     "Correction",
     "DistillConfig",
@@ -41,6 +67,7 @@ __all__ = [
     "OutputDistiller",
     "PermutedTeacher",
     "ResidualDistiller",
+    "ResidualIndex",
     "ResidualTeacher",
     "TableTeacher",
     "Targets",
@@ -56,6 +83,5 @@ __all__ = [
     "shape_swap",
     "shuffled",
     "strip",
-    "trajectory",
     "trajectory_loss",
 ]

@@ -1,4 +1,4 @@
-"""Controls: teachers that keep some of what ResTD's teacher says and take the rest away.
+"""Controls: teachers that keep part of what ResTD's teacher knows and remove the rest.
 
 Each is built once, is deterministic from its seed, and says which share of item-level targets it replaced. Rows stand
 for item ids wherever an order is needed.
@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from restd.distill.functions import correct, teacher_distribution
+from restd._splitmix import splitmix64
+from restd.distill.equations import cells, correct, teacher_distribution
 from restd.distill.geometry import Geometry
 from restd.distill.targets import ResidualTeacher, Targets, level_slots
 from restd.errors import ConfigError
@@ -30,7 +31,7 @@ class HardTeacher:
         return 1.0
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """One slot a level."""
+        """One slot per level."""
         return Targets(one_hot(self.geometry, rows), level_slots(self.geometry.levels, rows.device))
 
 
@@ -39,6 +40,8 @@ class FutureHardTeacher:
     """RBD + future hard SID: the residual's preference at the current level, one-hot codes at later ones."""
 
     base: ResidualTeacher
+    horizon: int | None = None
+    """Offsets that are supervised, which decide about `replaced` alone; as many as there are levels by default."""
 
     @property
     def geometry(self) -> Geometry:
@@ -47,12 +50,12 @@ class FutureHardTeacher:
 
     @property
     def replaced(self) -> float:
-        """All future targets, and they alone: of all cells that count, those with an offset."""
+        """All future targets, and they alone: of all cells within the horizon, those with an offset."""
         levels = self.geometry.levels
-        return 1 - levels / (levels * (levels + 1) / 2)
+        return 1 - levels / len(cells(levels, min(self.horizon or levels, levels)))
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """Two slots a level: the soft one for offset 0, the hard one for all others."""
+        """Two slots per level: the soft one for offset 0, the hard one for all others."""
         own = self.base.targets(rows)
         slots = own.slot_of + self.geometry.levels
         slots[:, 0] = own.slot_of[:, 0]
@@ -61,7 +64,7 @@ class FutureHardTeacher:
 
 def one_hot(geometry: Geometry, rows: Int64[Tensor, "row"]) -> Float[Tensor, "row level code"]:
     """Stored codes as distributions."""
-    codes = geometry.codebooks.shape[1]
+    codes = geometry.codebooks.values.shape[1]
     return torch.nn.functional.one_hot(geometry.stored(rows), codes).float()
 
 
@@ -86,7 +89,7 @@ class DonorTeacher:
         return float((self.donors[self.considered] != own).float().mean())
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """One slot a level, each from its donor, corrected towards the donor's own code."""
+        """One slot per level, each from its donor, corrected towards the donor's own code."""
         donors = self.donors[rows]
         levels = torch.arange(self.geometry.levels, device=rows.device)
         stored = self.geometry.sids[donors, levels].long()
@@ -97,7 +100,7 @@ class DonorTeacher:
 def shuffled(base: ResidualTeacher, train: Int64[Tensor, "train"], *, seed: int) -> DonorTeacher:
     """Each training item takes the whole trajectory of another (a derangement), hard codes included."""
     if len(train) < 2:
-        raise ConfigError(f"{len(train)} training items cannot be shuffled; wanted at least 2.")
+        raise ConfigError(f"Expected at least 2 training items to shuffle, got {len(train)}.")
     generator = torch.Generator().manual_seed(seed)
     order = train.sort().values[torch.randperm(len(train), generator=generator)]
     donors = own_donors(base.geometry)
@@ -128,19 +131,19 @@ def entropy_shuffle(base: ResidualTeacher, train: Int64[Tensor, "train"], *, bin
 def _cyclic_donors(
     members: Int64[Tensor, "member"], group: Int64[Tensor, "member"], entropy: Float[Tensor, "member"]
 ) -> Int64[Tensor, "member"]:
-    found = members.clone()
+    donors = members.clone()
     if len(members) == 1:
-        return found
+        return donors
     for number in group.unique():
         inside = (group == number).nonzero()[:, 0]
         if len(inside) > 1:
-            found[inside] = members[inside.roll(1)]
+            donors[inside] = members[inside.roll(1)]
         else:
             gap = (entropy - entropy[inside]).abs()
             gap[inside] = torch.inf
             nearest = (gap == gap.min()).nonzero()[0, 0]  # the first of equals: ties go by row
-            found[inside] = members[nearest]
-    return found
+            donors[inside] = members[nearest]
+    return donors
 
 
 def own_donors(geometry: Geometry) -> Int64[Tensor, "item level"]:
@@ -161,7 +164,7 @@ class TableTeacher:
         return 1.0
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """One slot a level."""
+        """One slot per level."""
         levels = torch.arange(self.geometry.levels, device=rows.device)
         return Targets(self.table[levels, self.geometry.stored(rows)], level_slots(self.geometry.levels, rows.device))
 
@@ -169,9 +172,9 @@ class TableTeacher:
 def codebook_only(base: ResidualTeacher) -> TableTeacher:
     """softmax(-‖c_y - c_j‖² / τ): the codebook's own geometry, no item's residual. Corrected by the same rule."""
     geometry = base.geometry
-    levels, codes, _ = geometry.codebooks.shape
-    points = geometry.codebooks.transpose(0, 1)  # every codeword as if it were a residual, [code, level, dim]
-    table = teacher_distribution(points, geometry.codebooks, geometry.code_mask, base.temperatures)
+    levels, codes, _ = geometry.codebooks.values.shape
+    points = geometry.codebooks.values.transpose(0, 1)  # every codeword as if it were a residual, [code, level, dim]
+    table = teacher_distribution(points, geometry.codebooks.values, geometry.codebooks.mask, base.temperatures)
     if base.correction.enabled:
         own = torch.arange(codes)[:, None].expand(-1, levels).to(points.device)
         table = correct(table, own, floor=base.correction.floor, margin=base.correction.margin)
@@ -184,7 +187,7 @@ def code_mean(base: ResidualTeacher, train: Int64[Tensor, "train"]) -> TableTeac
     A code that no training item has takes the codebook-only target.
     """
     geometry = base.geometry
-    levels, codes, _ = geometry.codebooks.shape
+    levels, codes, _ = geometry.codebooks.values.shape
     total = torch.zeros(levels, codes, codes, device=geometry.latents.device)
     count = torch.zeros(levels, codes, device=geometry.latents.device)
     for rows in train.split(_ROWS):
@@ -218,14 +221,14 @@ class PermutedTeacher:
         return 1.0
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """One slot a level."""
+        """One slot per level."""
         own = self.base.targets(rows)
         levels, codes = own.values.shape[1:]
         stored = self.geometry.stored(rows)
         places = torch.arange(levels * codes, device=rows.device).view(levels, codes)
         draws = scramble(scramble(rows[:, None, None] + scramble(torch.tensor(self.seed))) + places)
         # sorting random numbers deals the real other codes out anew; the stored code and the padding sort to the end
-        free = self.geometry.code_mask[None].expand(len(rows), -1, -1).scatter(-1, stored[..., None], value=False)
+        free = self.geometry.codebooks.mask[None].expand(len(rows), -1, -1).scatter(-1, stored[..., None], value=False)
         last = torch.iinfo(torch.int64).max
         order = torch.where(free, draws, last).argsort(dim=-1)
         slots = torch.where(free, places[0], last).sort(dim=-1).values.clamp_max(codes - 1)
@@ -242,12 +245,4 @@ def scramble(values: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
     >>> scramble(torch.tensor([1, 2])).tolist() == scramble(torch.tensor([1, 2])).tolist()
     True
     """
-    mixed = values + -7046029254386353131  # 0x9e3779b97f4a7c15 as a signed number; overflow wraps, as it should
-    mixed = (mixed ^ _shift(mixed, 30)) * -4658895280553007687
-    mixed = (mixed ^ _shift(mixed, 27)) * -7723592293110705685
-    return (mixed ^ _shift(mixed, 31)) & 0x7FFFFFFFFFFFFFFE
-
-
-def _shift(values: Int64[Tensor, "*shape"], count: int) -> Int64[Tensor, "*shape"]:
-    """Shift right without the sign."""
-    return (values >> count) & ((1 << (64 - count)) - 1)
+    return splitmix64(values) & 0x7FFFFFFFFFFFFFFE

@@ -1,24 +1,29 @@
 """`ResidualDistiller`, the front door: ResTD in somebody else's training loop."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from restd.distill.functions import capped_weight, cells, full_output_kl, nontarget_output_kl, warm_up
-from restd.distill.geometry import Geometry
+from restd.codes import Codebooks
+from restd.distill.equations import capped_weight, full_output_kl, nontarget_output_kl, warm_up
+from restd.distill.geometry import Geometry, ResidualIndex
 from restd.distill.heads import HorizonHeads
 from restd.distill.targets import Correction, ResidualTeacher, Teacher, trajectory_loss
 from restd.distill.temperature import TemperatureConfig, find_temperatures
 from restd.errors import ArtifactError, ConfigError
-from restd.quantize import Codebooks
 
-if TYPE_CHECKING:
-    from restd.index import SidIndex
-
+DEFAULT_HORIZON, DEFAULT_DISCOUNT = 4, 0.7
+"""H and ρ of the paper."""
+DEFAULT_WEIGHT, DEFAULT_CAP = 0.1, 0.05
+"""λ_max and cap of the paper, where nothing else is said."""
+NONTARGET_WEIGHT, NONTARGET_CAP = 0.02, 0.01
+"""λ_max and cap of the paper's non-target output alignment."""
+DEFAULT_WARM_UP = 120
+"""Updates over which λ rises: a tenth of the paper's continuation."""
 _HEADS = 4
 _FINGERPRINT = 32
 
@@ -31,38 +36,40 @@ class AuxiliaryConfig:
         weight: λ_max.
         warm_up: updates over which it rises from zero.
         cap: largest share of the SID loss it may add, per micro-batch; None for no cap.
-        positions: 1 weighs against the mean SID loss of a position, as the authors' release does. The paper's formula
+        positions: 1 weighs against the mean SID loss per position, as the authors' release does. The paper's formula
             has the sum over n positions (the levels, and EOS where there is one): n here weighs as that sum would.
     """
 
-    weight: float = 0.1
-    warm_up: int = 120
-    cap: float | None = 0.05
+    weight: float = DEFAULT_WEIGHT
+    warm_up: int = DEFAULT_WARM_UP
+    cap: float | None = DEFAULT_CAP
     positions: int = 1
 
     def __post_init__(self) -> None:
         if self.positions < 1:
-            raise ConfigError(f"A SID loss of {self.positions} positions was asked for; wanted at least 1.")
-        if self.weight < 0 or self.warm_up < 0 or (self.cap is not None and not self.cap > 0):
-            raise ConfigError(
-                f"Weight {self.weight}, warm-up {self.warm_up} and cap {self.cap} cannot be used; wanted a weight and "
-                "a warm-up of at least 0, and a cap above 0 or none."
-            )
+            raise ConfigError(f"positions must be at least 1, got {self.positions}.")
+        if self.weight < 0 or self.warm_up < 0:
+            raise ConfigError(f"weight and warm_up must be at least 0, got {self.weight} and {self.warm_up}.")
+        if self.cap is not None and not self.cap > 0:
+            raise ConfigError(f"cap must be above 0, or None for no cap; got {self.cap}.")
 
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    """Settings of residual trajectory distillation; defaults are the paper's, temperatures apart (see `mode`).
+    """Settings of residual trajectory distillation; defaults are the paper's, temperatures apart.
 
     Args:
-        horizon: offsets that are supervised, from 1 (RBD) to the number of levels.
+        horizon: offsets that are supervised; 1 is RBD. SIDs with fewer levels have all of theirs supervised.
         discount: ρ, weight of an offset relative to the one before.
-        seed: decides the heads' first weights.
+        auxiliary: weight, warm-up and cap.
+        correction: how targets are made to agree with the stored codes.
+        temperature: how the temperature of each level is found.
+        seed: random seed of the heads' first weights.
         check: refuse states that are not finite, at the price of a synchronisation on accelerators.
     """
 
-    horizon: int = 4
-    discount: float = 0.7
+    horizon: int = DEFAULT_HORIZON
+    discount: float = DEFAULT_DISCOUNT
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
     correction: Correction = field(default_factory=Correction)
     temperature: TemperatureConfig = field(default_factory=TemperatureConfig)
@@ -70,8 +77,10 @@ class DistillConfig:
     check: bool = True
 
     def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ConfigError(f"horizon must be at least 1, got {self.horizon}.")
         if not 0.0 < self.discount <= 1.0:
-            raise ConfigError(f"A discount of {self.discount} was asked for; wanted above 0 and at most 1.")
+            raise ConfigError(f"discount must be above 0 and at most 1, got {self.discount}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,24 +91,24 @@ class DistillLog:
     """What was added to the training loss: weight times divergence."""
     divergence: Float[Tensor, ""]
     weight: Float[Tensor, ""]
-    asked: float
+    requested_weight: float
     """λ of the warm-up, before the cap."""
     by_cell: Float[Tensor, "level horizon"] | None = None
 
     @property
     def capped(self) -> bool:
         """Whether the cap, not λ, set the weight."""
-        return bool(self.weight < self.asked)
+        return bool(self.weight < self.requested_weight)
 
 
 def weighted(
     divergence: Float[Tensor, ""], sid_loss: Float[Tensor, ""], step: int, config: AuxiliaryConfig
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], float]:
-    """Auxiliary loss as it is added, its weight, and the weight asked for: warm-up, then the cap."""
+    """Auxiliary loss as it is added, its weight after the cap, and the weight requested by the warm-up."""
     # a sum of n equal terms plus λ of something is n times (their mean plus λ/n of it)
-    asked = warm_up(step, weight=config.weight, steps=config.warm_up) / config.positions
-    weight = capped_weight(asked, divergence, sid_loss, cap=config.cap)
-    return weight * divergence, weight, asked
+    requested = warm_up(step, weight=config.weight, steps=config.warm_up) / config.positions
+    weight = capped_weight(requested, divergence, sid_loss, cap=config.cap)
+    return weight * divergence, weight, requested
 
 
 class ResidualDistiller(nn.Module):
@@ -112,7 +121,7 @@ class ResidualDistiller(nn.Module):
     >>> states, rows, sid_loss = torch.randn(5, 4, 32), torch.arange(5), torch.tensor(3.0)
     >>> loss = sid_loss + distiller(states, rows, sid_loss=sid_loss, step=200)
 
-    The heads are its only parameters: give them to the optimiser, and leave the distiller behind when training is done.
+    The heads are its only parameters: pass them to the optimiser, and drop the distiller when training is done.
     `sid_loss` is the generation loss the cap refers to, as a mean over its positions (EOS included where there is one);
     the paper's formula has the sum, which is four to five times as large and shifts λ and the cap alike.
     """
@@ -122,16 +131,12 @@ class ResidualDistiller(nn.Module):
     ) -> None:
         super().__init__()
         geometry = teacher.geometry
-        cells(geometry.levels, config.horizon)  # refuses an impossible horizon
         self.config = config
         self.teacher = teacher
+        self.horizon = min(config.horizon, geometry.levels)
         # all heads are there whatever the horizon, so that objectives of one study have the same parameters
-        self.heads = HorizonHeads(
-            width,
-            geometry.codebooks.shape[2],
-            horizon=max(config.horizon, min(_HEADS, geometry.levels)),
-            seed=config.seed,
-        )
+        heads = max(self.horizon, min(_HEADS, geometry.levels))
+        self.heads = HorizonHeads(width, geometry.codebooks.dim, horizon=heads, seed=config.seed)
         self.temperatures: Tensor
         self.register_buffer("temperatures", temperatures.clone(), persistent=False)  # the extra state has them
         self.last: DistillLog | None = None
@@ -139,7 +144,7 @@ class ResidualDistiller(nn.Module):
     @classmethod
     def of_tensors(
         cls,
-        codebooks: Tensor,
+        codebooks: Tensor | Codebooks,
         latents: Tensor,
         sids: Tensor,
         *,
@@ -151,15 +156,15 @@ class ResidualDistiller(nn.Module):
     ) -> "ResidualDistiller":
         """Make a distiller from nothing but tensors: codebooks, latents and stored SIDs.
 
-        `device` is where the states will be; latents and SIDs go there too (two bytes a number).
+        `device` is where the states will be; latents and SIDs go there too (two bytes per number).
         """
-        geometry = Geometry.of(codebooks.cpu(), latents.cpu(), sids.cpu(), sizes=sizes).to(device)
+        geometry = Geometry.of(codebooks.to("cpu"), latents.cpu(), sids.cpu(), sizes=sizes).to(device)
         return cls._of_geometry(geometry, width=width, config=config or DistillConfig(), quantizer=quantizer)
 
     @classmethod
     def of_index(
         cls,
-        index: "SidIndex",
+        index: ResidualIndex,
         *,
         width: int,
         config: DistillConfig | None = None,
@@ -196,7 +201,7 @@ class ResidualDistiller(nn.Module):
             sid_loss: the generation loss of the same batch, for the cap.
             step: update, counted from zero, for the warm-up.
             mask: levels that count, per row; all by default.
-            queries: number of each row's query, where the teacher wants it.
+            queries: number of each row's query, where the teacher needs it.
         """
         geometry = self.teacher.geometry
         self._check(states, rows)
@@ -204,63 +209,63 @@ class ResidualDistiller(nn.Module):
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         with torch.no_grad():
             targets = self.teacher.targets(rows, queries)
-        projected = self.heads(states, self.config.horizon)
-        found = trajectory_loss(
+        projected = self.heads(states, self.horizon)
+        result = trajectory_loss(
             projected,
             targets,
             geometry,
             self.temperatures,
             mask,
-            horizon=self.config.horizon,
+            horizon=self.horizon,
             discount=self.config.discount,
         )
-        loss, weight, asked = weighted(found.loss, sid_loss, step, self.config.auxiliary)
-        self.last = DistillLog(loss.detach(), found.loss.detach(), weight, asked, found.by_cell)
+        loss, weight, requested = weighted(result.loss, sid_loss, step, self.config.auxiliary)
+        self.last = DistillLog(loss.detach(), result.loss.detach(), weight, requested, result.by_cell)
         return loss
 
     def _check(self, states: Tensor, rows: Tensor) -> None:
         geometry = self.teacher.geometry
-        wanted = (len(rows), geometry.levels, self.heads.width)
-        if tuple(states.shape) != wanted:
+        expected = (len(rows), geometry.levels, self.heads.width)
+        if tuple(states.shape) != expected:
             raise ConfigError(
-                f"States of shape {tuple(states.shape)} were given; wanted {wanted}: one row an item, one state for "
-                "each level with a codebook, and the width the heads were made for."
+                f"Expected states of shape {expected} (one row per item, one state per level with a codebook, the "
+                f"width of the heads), got {tuple(states.shape)}."
             )
         if torch.compiler.is_compiling() or not self.config.check:
             return
         if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < geometry.items):
             raise ConfigError(
-                f"Item rows from {int(rows.min())} to {int(rows.max())} were given; this index has 0 to "
-                f"{geometry.items - 1}."
+                f"Expected item rows between 0 and {geometry.items - 1}, got rows from {int(rows.min())} to "
+                f"{int(rows.max())}."
             )
         if not torch.isfinite(states).all():
             raise ConfigError(
-                "The decoder's states hold NaN or infinity; lower the learning rate or look at the batch."
+                "The decoder's states are NaN or infinite. Lower the learning rate, or look at the batch."
             )
 
     def get_extra_state(self) -> Tensor:
-        """Say against which codebooks and at which temperatures the heads were trained.
+        """Record against which codebooks and at which temperatures the heads were trained.
 
-        A tensor, so that safetensors can hold it: 32 bytes of fingerprint, then the temperatures as float32.
+        A tensor, so that safetensors can store it: 32 bytes of fingerprint, then the temperatures as float32.
         """
         geometry = self.teacher.geometry
-        hexadecimal = Codebooks(geometry.codebooks.cpu().numpy(), geometry.sizes).fingerprint()
-        held = bytes.fromhex(hexadecimal) + self.temperatures.cpu().float().numpy().tobytes()
-        return torch.tensor(list(held), dtype=torch.uint8)
+        hexadecimal = geometry.codebooks.fingerprint()
+        record = bytes.fromhex(hexadecimal) + self.temperatures.cpu().float().numpy().tobytes()
+        return torch.tensor(list(record), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Refuse heads that were trained against other codebooks or at other temperatures."""
-        own, other = (bytes(held.tolist()) for held in (self.get_extra_state(), state))
+        own, other = (bytes(record.tolist()) for record in (self.get_extra_state(), state))
         if own[:_FINGERPRINT] != other[:_FINGERPRINT]:
             raise ArtifactError(
-                f"These heads were trained with codebooks {other.hex()[:8]}, but this index has {own.hex()[:8]}; "
-                "load them with the index they were trained with."
+                f"These heads were trained with codebooks {other.hex()[:8]}, but this index has {own.hex()[:8]}. Load "
+                "them with the index they were trained with."
             )
-        ours, theirs = (np.frombuffer(held[_FINGERPRINT:], np.float32) for held in (own, other))
+        ours, theirs = (np.frombuffer(record[_FINGERPRINT:], np.float32) for record in (own, other))
         if not np.allclose(ours, theirs, rtol=1e-4):
             raise ArtifactError(
-                f"These heads were trained at temperatures {theirs.tolist()}, but this distiller was made with "
-                f"{ours.tolist()}; make it with the settings of that run."
+                f"These heads were trained at temperatures {theirs.tolist()}, but this distiller has {ours.tolist()}. "
+                "Make it with the settings of that run."
             )
 
 
@@ -273,8 +278,8 @@ class OutputDistiller(nn.Module):
         super().__init__()
         self.teacher = teacher
         self.kind = kind
-        # the paper's coefficients: 0.1 and a cap of 5 %, or 0.02 and 1 %
-        self.config = config or (AuxiliaryConfig() if kind == "full" else AuxiliaryConfig(weight=0.02, cap=0.01))
+        nontarget = AuxiliaryConfig(weight=NONTARGET_WEIGHT, cap=NONTARGET_CAP)
+        self.config = config or (AuxiliaryConfig() if kind == "full" else nontarget)
         self.last: DistillLog | None = None
 
     def forward(
@@ -289,10 +294,11 @@ class OutputDistiller(nn.Module):
     ) -> Float[Tensor, ""]:
         """Return the weighted divergence of the level's own logits from the teacher's current targets."""
         geometry = self.teacher.geometry
-        if tuple(logits.shape) != (len(rows), *geometry.code_mask.shape):
+        expected = (len(rows), *geometry.codebooks.mask.shape)
+        if tuple(logits.shape) != expected:
             raise ConfigError(
-                f"Logits of shape {tuple(logits.shape)} were given; wanted {(len(rows), *geometry.code_mask.shape)}: "
-                "the codes of every level with a codebook."
+                f"Expected logits of shape {expected}, the codes of every level with a codebook; got "
+                f"{tuple(logits.shape)}."
             )
         if mask is None:
             mask = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
@@ -300,16 +306,16 @@ class OutputDistiller(nn.Module):
             targets = self.teacher.targets(rows, queries)
             current = targets.values[:, targets.slot_of[:, 0]]
         if self.kind == "full":
-            divergence = full_output_kl(logits, current, mask, geometry.code_mask)
+            divergence = full_output_kl(logits, current, mask, geometry.codebooks.mask)
         else:
-            divergence = nontarget_output_kl(logits, current, geometry.stored(rows), mask, geometry.code_mask)
-        loss, weight, asked = weighted(divergence, sid_loss, step, self.config)
-        self.last = DistillLog(loss.detach(), divergence.detach(), weight, asked)
+            divergence = nontarget_output_kl(logits, current, geometry.stored(rows), mask, geometry.codebooks.mask)
+        loss, weight, requested = weighted(divergence, sid_loss, step, self.config)
+        self.last = DistillLog(loss.detach(), divergence.detach(), weight, requested)
         return loss
 
 
 def strip(model: nn.Module) -> int:
-    """Take every distiller and head out of a model, prove that none is left, and say how many parameters went.
+    """Remove every distiller and head from a model, and return how many parameters were removed.
 
     >>> model = nn.Module()
     >>> model.body, model.heads = nn.Linear(4, 4), HorizonHeads(4, 2, horizon=1)
@@ -317,7 +323,7 @@ def strip(model: nn.Module) -> int:
     (38, 20)
     """
     if isinstance(model, _DISTILLERS):
-        raise ConfigError("The model itself is a distiller and cannot be stripped; pass the model that holds it.")
+        raise ConfigError("The model itself is a distiller and cannot be stripped. Pass the model that contains it.")
     removed = 0
     for name, child in list(model.named_children()):
         if isinstance(child, _DISTILLERS):

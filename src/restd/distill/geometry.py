@@ -1,87 +1,102 @@
 """What the quantiser knew, as tensors: latents, stored SIDs, codebooks, and the residuals that follow from them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float16, Int16, Int64
+from jaxtyping import Float, Float16, Int16, Int64
 from torch import Tensor
 
+from restd.codes import Codebooks, as_tensor, check_codes, trajectory
 from restd.errors import ConfigError
 
-if TYPE_CHECKING:
-    from restd.index import SidIndex
+
+@runtime_checkable
+class ResidualIndex(Protocol):
+    """What distillation needs of an index; `restd.index.SidIndex` has it."""
+
+    @property
+    def sids(self) -> Int16[np.ndarray, "item stored_level"]:
+        """Stored SIDs."""
+        ...
+
+    @property
+    def quantizer(self) -> Any:
+        """What made the codes; its `settings["kind"]` decides about temperature mode `auto`. None if unknown."""
+        ...
+
+    def latents_and_codebooks(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
+        """Latents and codebooks; an error where the index has none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geometry:
     """Latents and stored SIDs of every item with the codebooks they belong to.
 
-    Levels may have codebooks of different sizes: `sizes` says how many codes of the padded `codebooks` are real. SIDs
-    may be longer than there are codebooks; what is beyond them (a disambiguation code) has no teacher and is ignored.
+    SIDs may be longer than there are codebooks; what is beyond them (a disambiguation code) has no teacher and is
+    ignored.
     """
 
     latents: Float16[Tensor, "item dim"]
     sids: Int16[Tensor, "item stored_level"]
-    codebooks: Float[Tensor, "level code dim"]
-    sizes: tuple[int, ...]
+    codebooks: Codebooks
 
     @classmethod
     def of(
         cls,
-        codebooks: Tensor,
+        codebooks: Tensor | Codebooks,
         latents: Tensor,
         sids: Tensor,
         *,
         sizes: tuple[int, ...] | None = None,
     ) -> "Geometry":
-        """Take [level, code, dim], [item, dim] and [item, level] made anywhere, after checking that they fit."""
-        if codebooks.ndim != 3 or sids.ndim != 2:
+        """Take [level, code, dim], [item, dim] and [item, level] made anywhere, after checking that they fit.
+
+        Args:
+            codebooks: `Codebooks`, or one tensor padded to the largest level.
+            latents: what was quantised.
+            sids: stored codes.
+            sizes: codes of each level where `codebooks` is a padded tensor; by default nothing is padding.
+        """
+        books = codebooks if isinstance(codebooks, Codebooks) else _codebooks_of(codebooks, sizes)
+        if isinstance(codebooks, Codebooks) and sizes not in (None, books.sizes):
+            raise ConfigError(f"The codebooks have sizes {books.sizes}, but sizes={sizes} was passed. Leave sizes out.")
+        if sids.ndim != 2 or latents.shape != (len(sids), books.dim) or sids.shape[1] < books.levels:
             raise ConfigError(
-                f"Codebooks of shape {tuple(codebooks.shape)} came with SIDs of shape {tuple(sids.shape)}; wanted "
-                "[level, code, dim] and [item, level]."
+                f"Codebooks {tuple(books.values.shape)} need latents [item, {books.dim}] and SIDs [item, "
+                f"{books.levels} or more] of the same items; got {tuple(latents.shape)} and {tuple(sids.shape)}."
             )
-        levels, codes, dim = codebooks.shape
-        sizes = sizes or (codes,) * levels
-        if latents.shape != (len(sids), dim) or sids.shape[1] < levels:
+        check_codes(sids, books)
+        halved = latents.half()  # checked after halving: what float16 cannot hold is infinite only then
+        if not (torch.isfinite(halved).all() and torch.isfinite(books.values).all()):
             raise ConfigError(
-                f"Codebooks [level, code, dim] = {tuple(codebooks.shape)} came with latents {tuple(latents.shape)} and "
-                f"SIDs {tuple(sids.shape)}; wanted latents [item, {dim}] and SIDs [item, {levels} or more]."
+                "Latents and codebooks must be finite, and latents must fit float16 (at most 65,504 in size). "
+                "Scale latents and codebooks down together if they do not."
             )
-        stored = sids[:, :levels]
-        outside = (stored < 0) | (stored >= torch.tensor(sizes))
-        if outside.any():
-            row, level = (int(value) for value in outside.nonzero()[0])
-            raise ConfigError(
-                f"Item row {row} has code {int(stored[row, level])} at level {level + 1}, whose codebook holds 0 to "
-                f"{sizes[level] - 1}; these SIDs and codebooks are not of the same index."
-            )
-        if not (torch.isfinite(latents).all() and torch.isfinite(codebooks).all()):
-            raise ConfigError("Latents or codebooks hold NaN or infinity; finite numbers are wanted.")
-        return cls(latents.half(), sids.to(torch.int16), codebooks.float(), sizes)
+        return cls(halved, sids.to(torch.int16), books)
 
     @classmethod
-    def of_index(cls, index: "SidIndex") -> "Geometry":
+    def of_index(cls, index: ResidualIndex) -> "Geometry":
         """Take an index; one without codebooks or latents is refused."""
-        latents, codebooks = index.geometry()
-        values, sids = torch.from_numpy(codebooks.values), torch.from_numpy(index.sids.copy())
-        return cls(torch.from_numpy(latents), sids, values, codebooks.sizes)
+        latents, codebooks = index.latents_and_codebooks()
+        return cls(as_tensor(latents), torch.from_numpy(index.sids.copy()), codebooks)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Codes of each level."""
+        return self.codebooks.sizes
 
     @property
     def levels(self) -> int:
         """Levels that have a codebook."""
-        return len(self.sizes)
+        return self.codebooks.levels
 
     @property
     def items(self) -> int:
         """Number of items."""
         return len(self.latents)
-
-    @property
-    def code_mask(self) -> Bool[Tensor, "level code"]:
-        """Which entries of the padded codebooks are real codes."""
-        places = torch.arange(self.codebooks.shape[1], device=self.codebooks.device)
-        return places < torch.tensor(self.sizes, device=self.codebooks.device)[:, None]
 
     def stored(self, rows: Int64[Tensor, "row"]) -> Int64[Tensor, "row level"]:
         """Stored codes of items, codebook levels only."""
@@ -98,19 +113,11 @@ class Geometry:
 
     def to(self, device: torch.device | str) -> "Geometry":
         """Return a copy on a device."""
-        return Geometry(self.latents.to(device), self.sids.to(device), self.codebooks.to(device), self.sizes)
+        return Geometry(self.latents.to(device), self.sids.to(device), self.codebooks.to(device))
 
 
-def trajectory(
-    latents: Float[Tensor, "row dim"], sids: Int64[Tensor, "row level"], codebooks: Float[Tensor, "level code dim"]
-) -> Float[Tensor, "row step dim"]:
-    """Residuals r_0 .. r_L along stored SIDs: r_0 = x, r_t = r_{t-1} - c_{t, y_t}; float32 whatever the latents are.
-
-    >>> books = torch.tensor([[[1.0], [4.0]], [[0.0], [0.5]]])
-    >>> trajectory(torch.tensor([[4.5]]), torch.tensor([[1, 1]]), books).tolist()
-    [[[4.5], [0.5], [0.0]]]
-    """
-    levels = torch.arange(codebooks.shape[0], device=sids.device)
-    chosen = codebooks[levels, sids]
-    start = latents.float()[:, None]
-    return torch.cat([start, start - chosen.cumsum(dim=1)], dim=1)
+def _codebooks_of(values: Tensor, sizes: tuple[int, ...] | None) -> Codebooks:
+    if values.ndim != 3:
+        raise ConfigError(f"Expected codebooks [level, code, dim], got shape {tuple(values.shape)}.")
+    levels, codes, _ = values.shape
+    return Codebooks(values.float(), (codes,) * levels if sizes is None else tuple(sizes))

@@ -1,4 +1,4 @@
-"""Horizon heads: from a decoder state to a point in the codebook space, one projection an offset."""
+"""Horizon heads: from a decoder state to a point in the codebook space, one projection per offset."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from restd.errors import ConfigError
 KIND = "horizon-heads"
 SCHEMA = 1
 FOLDER = "heads"
-"""How the heads of a finished run are kept: beside the model, never in it."""
+"""Kind, schema and folder of the heads that a finished run saves: beside the model, never in it."""
 _SPREAD = 0.02
 
 
@@ -28,7 +28,7 @@ class HorizonHeads(nn.Module):
         super().__init__()
         if min(width, dim, horizon) < 1:
             raise ConfigError(
-                f"Heads from {width} to {dim} for {horizon} offsets were asked for; wanted at least 1 of each."
+                f"Heads need a width, a dimension and a horizon of at least 1; got {width}, {dim} and {horizon}."
             )
         generator = torch.Generator().manual_seed(seed)
         self.inner = nn.Parameter(_SPREAD * torch.randn(horizon, width, width, generator=generator))
@@ -49,7 +49,7 @@ class HorizonHeads(nn.Module):
         return self.inner.shape[1]
 
     def ahead(self, state: Float[Tensor, "row width"]) -> Float[Tensor, "horizon row dim"]:
-        """What every head says of one state: where the residuals of its own level and of later ones should be."""
+        """Project one state by every head: where the residuals of its own level and of later ones should be."""
         hidden = functional.gelu(torch.einsum("rw,hwv->hrv", state, self.inner) + self.inner_bias)
         normal = functional.layer_norm(hidden, (self.width,)) * self.scale + self.shift
         return torch.baddbmm(self.outer_bias, normal, self.outer)
@@ -59,7 +59,7 @@ class HorizonHeads(nn.Module):
     ) -> Float[Tensor, "cell row dim"]:
         """Project states by the first `horizon` heads (all of them by default), cell by cell as `cells` lists them.
 
-        One product an offset, over the states that have a level so far ahead. The norm's scale and shift are folded
+        One product per offset, over the states that have a level so far ahead. The norm's scale and shift are folded
         into the last layer: they cost a product of weights instead of a pass over all states.
         """
         rows, levels, width = states.shape

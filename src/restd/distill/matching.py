@@ -53,12 +53,12 @@ def shape_swap(base: ResidualTeacher, train: Int64[Tensor, "train"]) -> tuple[Do
             donors[members[first], level], donors[members[second], level] = members[second], members[first]
             gaps.append(_gaps(shapes[first], shapes[second]))
     teacher = DonorTeacher(base, donors, train)
-    found = np.concatenate(gaps, axis=1) if gaps else np.full((3, 1), np.nan)
+    entropy_gaps, stored_gaps, shape_gaps = np.concatenate(gaps, axis=1) if gaps else np.full((3, 1), np.nan)
     quality = MatchingQuality(
-        entropy_gap=float(np.median(found[0])),
-        stored_gap=float(np.median(found[1])),
-        shape_median=float(np.median(found[2])),
-        shape_p90=float(np.quantile(found[2], 0.9)),
+        entropy_gap=float(np.median(entropy_gaps)),
+        stored_gap=float(np.median(stored_gaps)),
+        shape_median=float(np.median(shape_gaps)),
+        shape_p90=float(np.quantile(shape_gaps, 0.9)),
         coverage=teacher.replaced,
     )
     return teacher, quality
@@ -94,9 +94,9 @@ def match(shapes: Float[Tensor, "item code"]) -> tuple[Int64[Tensor, "pair"], In
         entropy = torch.special.entr(shapes).sum(-1).numpy()
         places = np.lexsort((entropy, shapes[:, 0].numpy()))
         pairs = _window_pairs(shapes[torch.from_numpy(places)])
-    found = np.sort(places[pairs], axis=1)
-    found = found[np.argsort(found[:, 0])]
-    return torch.from_numpy(found[:, 0].copy()), torch.from_numpy(found[:, 1].copy())
+    matched = np.sort(places[pairs], axis=1)
+    matched = matched[np.argsort(matched[:, 0])]
+    return torch.from_numpy(matched[:, 0].copy()), torch.from_numpy(matched[:, 1].copy())
 
 
 def _dominant_pairs(distances: Float[np.ndarray, "item item"]) -> Int[np.ndarray, "pair 2"]:

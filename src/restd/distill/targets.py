@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from restd.distill.functions import cell_weights, cells, correct, teacher_distribution
+from restd.distill.equations import cell_weights, cells, correct, teacher_distribution
 from restd.distill.geometry import Geometry
 from restd.errors import ConfigError
 
@@ -17,8 +17,8 @@ class Targets:
     """Target distributions of a batch.
 
     Several cells may share a slot: the residual's preference depends only on the absolute level, so an ordinary
-    teacher has one slot a level and never a tensor of states times horizons. `slot_of[t, s]` is the slot of state t and
-    offset s (anything where t + s is no level); all cells of a slot have the same target level.
+    teacher has one slot per level and never a tensor of states times horizons. `slot_of[t, s]` is the slot of state t
+    and offset s (anything where level t + s does not exist); all cells of a slot have the same target level.
     """
 
     values: Float[Tensor, "row slot code"]
@@ -27,7 +27,7 @@ class Targets:
 
 @runtime_checkable
 class Teacher(Protocol):
-    """Anything that has targets for items, and perhaps for the queries that ask for them."""
+    """Anything that has targets for items, and perhaps for the queries they are relevant to."""
 
     @property
     def geometry(self) -> Geometry:
@@ -45,7 +45,7 @@ class Teacher(Protocol):
 
 
 def level_slots(levels: int, device: torch.device | None = None) -> Int64[Tensor, "level level"]:
-    """One slot an absolute level: cell (t, s) takes slot t + s.
+    """One slot per absolute level: cell (t, s) takes slot t + s.
 
     >>> level_slots(3).tolist()
     [[0, 1, 2], [1, 2, 2], [2, 2, 2]]
@@ -71,7 +71,7 @@ class Correction:
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor < 1.0 or not 0.0 <= self.margin < 1.0:
             raise ConfigError(
-                f"Correction floor {self.floor} and margin {self.margin} cannot be used; wanted both from 0 to below 1."
+                f"Correction floor and margin must be at least 0 and below 1, got {self.floor} and {self.margin}."
             )
 
 
@@ -89,7 +89,7 @@ class ResidualTeacher:
         return 0.0
 
     def targets(self, rows: Int64[Tensor, "row"], queries: Int64[Tensor, "row"] | None = None) -> Targets:
-        """One slot a level."""
+        """One slot per level."""
         values = self.distributions(self.geometry.residuals(rows), self.geometry.stored(rows))
         return Targets(values, level_slots(self.geometry.levels, rows.device))
 
@@ -97,7 +97,8 @@ class ResidualTeacher:
         self, residuals: Float[Tensor, "row level dim"], stored: Int64[Tensor, "row level"]
     ) -> Float[Tensor, "row level code"]:
         """Corrected teacher of given residuals and stored codes."""
-        raw = teacher_distribution(residuals, self.geometry.codebooks, self.geometry.code_mask, self.temperatures)
+        books = self.geometry.codebooks
+        raw = teacher_distribution(residuals, books.values, books.mask, self.temperatures)
         if not self.correction.enabled:
             return raw
         return correct(raw, stored, floor=self.correction.floor, margin=self.correction.margin)
@@ -125,8 +126,8 @@ def trajectory_loss(
 
     For a student that is a softmax of distances, KL needs of the teacher only its entropy, its mean codeword
     m = Σ Q̃_j c_j and the mean square e = Σ Q̃_j ‖c_j‖²: KL = -H(Q̃) + logsumexp_j a_j - (2 g·m - e)/τ with
-    a_j = (2 g·c_j - ‖c_j‖²)/τ. These are made once a slot, so no teacher is ever spread over states and horizons, and
-    the gradient is (2/τ)(Σ P_j c_j - m) as in eq. rbd-geometry. With nothing valid the loss is exactly zero.
+    a_j = (2 g·c_j - ‖c_j‖²)/τ. These are computed once per slot, so no teacher is ever spread over states and horizons,
+    and the gradient is (2/τ)(Σ P_j c_j - m) as in eq. rbd-geometry. With nothing valid the loss is exactly zero.
     """
     levels = geometry.levels
     pairs = cells(levels, horizon)
@@ -135,7 +136,7 @@ def trajectory_loss(
     slot = targets.slot_of[state, offset]
     with torch.autocast(projected.device.type, enabled=False):
         points = projected.float()
-        books = geometry.codebooks
+        books = geometry.codebooks.values
         squares = books.square().sum(-1)
         level_of_slot = torch.zeros(targets.values.shape[1], dtype=torch.int64, device=slot.device)
         level_of_slot = level_of_slot.index_copy(0, slot, target)
@@ -146,16 +147,16 @@ def trajectory_loss(
         tau = temperatures[target][:, None]
         # what does not depend on the states is small: scale it there, and let one product make the scores
         scaled = (2 / temperatures)[:, None, None] * books.transpose(1, 2)
-        constant = (-squares / temperatures[:, None]).masked_fill(~geometry.code_mask, -torch.inf)
+        constant = (-squares / temperatures[:, None]).masked_fill(~geometry.codebooks.mask, -torch.inf)
         scores = torch.baddbmm(constant[target][:, None], points, scaled[target])
         normaliser = scores.logsumexp(dim=-1)
         expected = (2 * (points * mean[:, slot].transpose(0, 1)).sum(-1) - square[:, slot].T) / tau
         divergence = normaliser - expected - entropy[:, slot].T  # [cell, row]
     weights = cell_weights(mask, pairs, discount=discount).T
-    kept = torch.where(weights > 0, divergence, 0.0)
-    loss = (weights * kept).sum() / weights.sum().clamp_min(1e-12)
+    counted = torch.where(weights > 0, divergence, 0.0)
+    loss = (weights * counted).sum() / weights.sum().clamp_min(1e-12)
     by_cell = torch.full((levels, horizon), torch.nan, device=projected.device)
     valid = weights > 0
     with torch.no_grad():
-        by_cell[state, offset] = kept.sum(1) / valid.sum(1)
+        by_cell[state, offset] = counted.sum(1) / valid.sum(1)
     return TrajectoryLoss(loss, by_cell)

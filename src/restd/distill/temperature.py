@@ -8,14 +8,17 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from restd.distill.functions import teacher_distribution
+from restd.codes import PAPER_ENTROPY, PAPER_TEMPERATURE
+from restd.distill.equations import teacher_distribution
 from restd.distill.geometry import Geometry
 from restd.errors import ConfigError
 
 Mode = Literal["auto", "fixed", "global", "per_level"]
 
-FIXED = 0.2
-ENTROPY = 0.57
+DEFAULT_TEMPERATURE = PAPER_TEMPERATURE
+"""τ of mode `fixed`."""
+DEFAULT_ENTROPY = PAPER_ENTROPY
+"""Entropy that calibration aims at, as a share of ln K."""
 _SAMPLE = 4_096
 _UNIFORM = 0.97
 _BISECTIONS = 50
@@ -27,29 +30,31 @@ class TemperatureConfig:
 
     Args:
         mode: `fixed` takes `value` everywhere (the paper's 0.2, meant for RQ-VAE latents); `per_level` gives level 1
-            the wanted entropy and scales the others with the mean square of their residuals; `global` finds the one
-            temperature whose entropy, averaged over levels, is the wanted one; `auto` is `per_level` for k-means and
-            `fixed` for RQ-VAE.
+            the target entropy and scales the others with the mean square of their residuals; `global` finds the one
+            temperature whose entropy, averaged over levels, is the target; `auto` is `fixed` for RQ-VAE and `per_level`
+            for k-means and any other quantiser.
         value: the temperature of `fixed`.
-        entropy: wanted entropy as a share of ln K.
-        factor: multiplies whatever was found; sweeps turn this.
+        entropy: target entropy as a share of ln K.
+        factor: multiplies the result; sweeps change this.
     """
 
     mode: Mode = "auto"
-    value: float = FIXED
-    entropy: float = ENTROPY
+    value: float = DEFAULT_TEMPERATURE
+    entropy: float = DEFAULT_ENTROPY
     factor: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.value > 0 or not self.factor > 0:
-            raise ConfigError(f"Temperature {self.value} × {self.factor} cannot be used; wanted above 0.")
+            raise ConfigError(f"Temperature and factor must be above 0, got {self.value} and {self.factor}.")
         if not 0.0 < self.entropy < 1.0:
-            raise ConfigError(f"A target entropy of {self.entropy} cannot be reached; wanted a share between 0 and 1.")
+            raise ConfigError(
+                f"The target entropy is a share of ln K: it must be above 0 and below 1, got {self.entropy}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTeaching:
-    """What the raw teacher of one level looks like at its temperature."""
+    """What the raw teacher of one level looks like at its temperature; ranks count ties against the stored code."""
 
     level: int
     temperature: float
@@ -58,7 +63,7 @@ class LevelTeaching:
     normalised_entropy: float
     """Mean entropy as a share of ln K."""
     top1: float
-    """Share of items whose stored code the teacher prefers to all others."""
+    """Share of items whose stored code the teacher prefers to all others; a tie is not a preference."""
     top5: float
     mean_reciprocal_rank: float
     near_uniform: float
@@ -67,7 +72,7 @@ class LevelTeaching:
 
 @dataclass(frozen=True, slots=True)
 class TeachingReport:
-    """What the teacher has to say, level by level."""
+    """What the teacher has to teach, level by level."""
 
     levels: tuple[LevelTeaching, ...]
     warnings: tuple[str, ...]
@@ -85,15 +90,15 @@ def find_temperatures(
     if mode == "auto":
         mode = "fixed" if quantizer == "rqvae" else "per_level"
     if mode == "fixed":
-        found = torch.full((geometry.levels,), config.value)
+        temperatures = torch.full((geometry.levels,), config.value)
     else:
         residuals = geometry.residuals(sample_rows(geometry, seed=seed)).cpu()
-        found = _calibrate(geometry, residuals, config.entropy, per_level=mode == "per_level")
-    return (found * config.factor).to(geometry.codebooks.device)
+        temperatures = _calibrate(geometry, residuals, config.entropy, per_level=mode == "per_level")
+    return (temperatures * config.factor).to(geometry.codebooks.values.device)
 
 
 def _calibrate(
-    geometry: Geometry, residuals: Float[Tensor, "row level dim"], wanted: float, *, per_level: bool
+    geometry: Geometry, residuals: Float[Tensor, "row level dim"], target: float, *, per_level: bool
 ) -> Float[Tensor, "level"]:
     sizes = torch.tensor(geometry.sizes)
     if per_level:
@@ -104,13 +109,17 @@ def _calibrate(
         shape = torch.ones(geometry.levels)
         judged = sizes > 1
     if not (judged & (sizes > 1)).any():
-        raise ConfigError("A temperature cannot be calibrated on codebooks of a single code; use mode 'fixed'.")
+        raise ConfigError(
+            "Temperatures cannot be calibrated on codebooks of a single code. Use temperature mode fixed."
+        )
     shape = shape.clamp_min(1e-6)
-    low, high = -20.0, 20.0  # powers of two around one; entropy rises with the temperature
+    # Powers of two around one; entropy rises with the temperature. Entropy in float32 is a staircase, and scipy's
+    # brentq stops on another stair, up to 5e-7 away: temperatures, and with them all trained weights, would move.
+    low, high = -20.0, 20.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         entropy = normalised_entropies(geometry, residuals, shape * 2.0**middle).mean(0)[judged].mean()
-        low, high = (middle, high) if entropy < wanted else (low, middle)
+        low, high = (middle, high) if entropy < target else (low, middle)
     return shape * 2.0 ** ((low + high) / 2)
 
 
@@ -118,7 +127,9 @@ def normalised_entropies(
     geometry: Geometry, residuals: Float[Tensor, "row level dim"], temperatures: Float[Tensor, "level"]
 ) -> Float[Tensor, "row level"]:
     """Entropy of each raw teacher as a share of the logarithm of its codebook's size."""
-    teacher = teacher_distribution(residuals, geometry.codebooks.cpu(), geometry.code_mask.cpu(), temperatures.cpu())
+    teacher = teacher_distribution(
+        residuals, geometry.codebooks.values.cpu(), geometry.codebooks.mask.cpu(), temperatures.cpu()
+    )
     most = torch.tensor(geometry.sizes).float().log().clamp_min(1e-12)
     return torch.special.entr(teacher).sum(-1) / most
 
@@ -133,9 +144,12 @@ def report_teaching(geometry: Geometry, temperatures: Float[Tensor, "level"], *,
     """Measure the raw teacher on a sample of items; a level that teaches nothing is named in the warnings."""
     rows = sample_rows(geometry, seed=seed)
     residuals, stored = geometry.residuals(rows).cpu(), geometry.stored(rows).cpu()
-    teacher = teacher_distribution(residuals, geometry.codebooks.cpu(), geometry.code_mask.cpu(), temperatures.cpu())
+    teacher = teacher_distribution(
+        residuals, geometry.codebooks.values.cpu(), geometry.codebooks.mask.cpu(), temperatures.cpu()
+    )
     shares = normalised_entropies(geometry, residuals, temperatures)
-    rank = 1 + (teacher > teacher.gather(-1, stored[..., None])).sum(-1)
+    no_worse = (teacher >= teacher.gather(-1, stored[..., None])) & geometry.codebooks.mask.cpu()
+    rank = no_worse.sum(-1)  # the stored code itself is one of them, so that a tie counts as lost
     levels = tuple(
         LevelTeaching(
             level=level + 1,

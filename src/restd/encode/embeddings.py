@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,22 @@ from safetensors.numpy import load_file
 from restd.artifacts import Artifact, create, hash_file, open_artifact
 from restd.data import Catalog
 from restd.data.readers import column_names, read_batches
-from restd.encode.encoders import TFIDF_SVD, Encoder, load_encoder
+from restd.encode.contract import Encoder
+from restd.encode.encoders import (
+    fit_encoder,
+    is_fitted,
+    load_encoder,
+    load_recorded,
+    read_encoder,
+    write_encoder,
+)
+from restd.encode.identity import same_encoder
 from restd.encode.language import default_encoder
 from restd.encode.shards import open_partial, write_shard
-from restd.encode.tfidf import TfidfSvdEncoder, fit_tfidf_svd
-from restd.errors import ArtifactError, DataError
+from restd.errors import ArtifactError, DataError, RestdError
 from restd.progress import Advance, progress
+
+logger = getLogger(__name__)
 
 KIND = "embeddings"
 SCHEMA = 1
@@ -44,7 +55,7 @@ class Embeddings:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the encoder was, how many items, how wide."""
+        """The encoder's identity, the number of items, and how the catalogue was read."""
         return dict(self.artifact.manifest.settings)
 
     @property
@@ -63,50 +74,47 @@ class Embeddings:
         return self.settings["without_text"]
 
     def batches(self) -> Iterator[Float[np.ndarray, "item dim"]]:
-        """Yield the vectors, a shard at a time."""
+        """Yield the vectors, one shard at a time."""
         for name in sorted(self.artifact.manifest.files):
             if name.startswith("shard-"):
                 yield load_file(self.artifact.folder / name)["vectors"]
 
     def sample(self, count: int, *, seed: int) -> Float[np.ndarray, "sample dim"]:
-        """Return `count` rows drawn without replacement, in catalogue order; all of them when there are no more."""
+        """Return `count` rows drawn without replacement, in catalogue order; all rows if there are no more."""
         if count >= self.items:
             return np.concatenate(list(self.batches()))
-        chosen = np.sort(np.random.default_rng(seed).choice(self.items, count, replace=False))
+        rows = np.sort(np.random.default_rng(seed).choice(self.items, count, replace=False))
         parts, start = [], 0
         for batch in self.batches():
-            low, high = np.searchsorted(chosen, [start, start + len(batch)])
-            parts.append(batch[chosen[low:high] - start])
+            low, high = np.searchsorted(rows, [start, start + len(batch)])
+            parts.append(batch[rows[low:high] - start])
             start += len(batch)
         return np.concatenate(parts)
 
     def encoder(self, *, device: str | None = None) -> Encoder:
-        """Load the encoder that made these vectors, for queries and new items; refuse one that has changed."""
-        wanted = self.settings["encoder"]
-        if wanted["name"] == TFIDF_SVD:
-            return TfidfSvdEncoder.from_state(self.artifact.tensors("encoder"), self.artifact.table("vocabulary"))
-        if "file" in wanted:
+        """Load the encoder that made these vectors, for queries and new items; one that has changed is an error."""
+        recorded = self.settings["encoder"]
+        if "file" in recorded:
             raise ArtifactError(
-                f"{self.artifact.folder} holds vectors that were brought from {wanted['file']!r}; "
-                "restd has no encoder for them: bring vectors for new items too."
+                f"The vectors in {self.artifact.folder} were imported from {recorded['file']!r}, so there is no "
+                "encoder for new texts. Import vectors for new items too."
             )
-        encoder = load_encoder(wanted["name"], device=device)
-        if encoder.identity != wanted:
-            raise ArtifactError(
-                f"{self.artifact.folder} was made with {wanted}, but the encoder here is {encoder.identity}; "
-                "install the original, or encode the catalogue again."
-            )
-        return encoder
+        return read_encoder(self.artifact, recorded, device=device)
 
 
 def encode_catalog(
     catalog: Catalog, target: Path, *, encoder: str = AUTO, device: str | None = None, seed: int = 0
 ) -> Embeddings:
-    """Encode every item to `target`; done already means done, and an interrupted run goes on where it stopped."""
+    """Encode every item to `target`; an interrupted run continues where it stopped.
+
+    Embeddings that are there already are kept if items, settings and the encoder itself have not changed. For the last
+    the encoder is loaded and its identity compared, unless it was fitted to the same items.
+    """
     parents = {"catalog": catalog.identity()}
     requested = {"encoder": encoder, "seed": seed}
-    if done := _unchanged(target, requested, parents):
-        return done
+    existing = _unchanged(target, requested, parents)
+    if existing is not None and _is_current(existing, device):
+        return existing
     total = len(catalog.ids())
     model = _make_encoder(catalog, encoder, total=total, device=device, seed=seed)
     plan = {"identity": model.identity, "parents": parents, "rows": _SHARD_ROWS}
@@ -131,13 +139,13 @@ def encode_catalog(
 
 
 def import_vectors(catalog: Catalog, source: Path, target: Path, *, column: str = "vector") -> Embeddings:
-    """Take vectors a user made elsewhere, `.npy` or a parquet column, in the catalogue's order."""
+    """Import vectors made elsewhere, from a `.npy` file or a column of a table, in the catalogue's order."""
     if not source.is_file():
         raise DataError(f"{source} does not exist, or is not a file; check --vectors.")
     parents = {"catalog": catalog.identity()}
     requested = {"vectors": hash_file(source), "column": column}
-    if done := _unchanged(target, requested, parents):
-        return done
+    if existing := _unchanged(target, requested, parents):
+        return existing
     total = len(catalog.ids())
     partial = open_partial(target, {"vectors": requested, "parents": parents})
     rows, width = 0, None
@@ -145,12 +153,15 @@ def import_vectors(catalog: Catalog, source: Path, target: Path, *, column: str 
         width = vectors.shape[1] if width is None else width
         if vectors.shape[1] != width:
             raise DataError(
-                f"{source}: row {rows} starts a batch of width {vectors.shape[1]} after {width}; one is wanted."
+                f"{source}: vectors from row {rows} on have width {vectors.shape[1]}, those before {width}. All "
+                "vectors need the same width."
             )
         _write_shard(partial / f"shard-{number:05d}.safetensors", vectors, start=rows, source=source)
         rows += len(vectors)
     if rows != total:
-        raise DataError(f"{source} holds {rows:,} vectors for {total:,} items of {catalog.path}; one each is wanted.")
+        raise DataError(
+            f"{source} contains {rows:,} vectors, but {catalog.path} has {total:,} items. Provide one vector per item."
+        )
     identity = {"name": "vectors", "file": source.name, "dim": width}
     settings = {
         "requested": requested,
@@ -166,32 +177,47 @@ def _unchanged(target: Path, requested: dict[str, Any], parents: dict[str, str])
     if not (target / "manifest.json").is_file():
         return None
     try:
-        found = Embeddings.open(target)
+        existing = Embeddings.open(target)
     except ArtifactError as error:
         raise ArtifactError(f"{error} It only saves work: delete {target} and run the same command again.") from error
-    manifest = found.artifact.manifest
+    manifest = existing.artifact.manifest
     same = manifest.settings["requested"] == requested and manifest.parents == parents
-    return found if same else None
+    return existing if same else None
+
+
+def _is_current(existing: Embeddings, device: str | None) -> bool:
+    """Return whether the encoder is still the one that made these embeddings."""
+    recorded = existing.settings["encoder"]
+    if is_fitted(recorded["name"]):
+        return True  # items and seed decide it, and they have not changed
+    try:
+        encoder = load_recorded(recorded, device=device)
+    except RestdError as error:
+        logger.warning(
+            "%s is used as it is: whether its encoder has changed cannot be told. %s", existing.artifact.folder, error
+        )
+        return True
+    return same_encoder(encoder, recorded)
 
 
 def _make_encoder(catalog: Catalog, name: str, *, total: int, device: str | None, seed: int) -> Encoder:
     if name == AUTO:
         name = default_encoder(_some_texts(catalog, _LOOK_TEXTS, total=total))
-    if name == TFIDF_SVD:
-        return fit_tfidf_svd(_some_texts(catalog, _FIT_TEXTS, total=total), seed=seed)
+    if is_fitted(name):
+        return fit_encoder(name, _some_texts(catalog, _FIT_TEXTS, total=total), seed=seed)
     return load_encoder(name, device=device)
 
 
 def _some_texts(catalog: Catalog, count: int, *, total: int) -> list[str]:
-    """Evenly spread texts, so that a catalogue sorted by category is still seen whole."""
+    """Return evenly spaced texts, so that a catalogue sorted by category is sampled throughout."""
     stride = max(1, -(-total // count))
-    found: list[str] = []
+    sample: list[str] = []
     start = 0
     for batch in catalog.batches():
         texts = catalog.texts(batch).to_pylist()
-        found.extend(texts[(-start) % stride :: stride])
+        sample.extend(texts[(-start) % stride :: stride])
         start += len(texts)
-    return found
+    return sample
 
 
 def _shards_of_texts(catalog: Catalog) -> Iterator[list[str]]:
@@ -203,7 +229,7 @@ def _shards_of_texts(catalog: Catalog) -> Iterator[list[str]]:
 def encode_texts(
     model: Encoder, texts: Sequence[str], advance: Advance = lambda count=1, **fields: None
 ) -> Float[np.ndarray, "text dim"]:
-    """Encode texts a thousand at a time; an empty one, an item without text, gives zeros."""
+    """Encode texts in chunks of a thousand; an empty text gives zeros."""
     vectors = np.zeros((len(texts), model.dim), np.float32)
     for start in range(0, len(texts), _CHUNK_ROWS):
         rows = [row for row in range(start, min(start + _CHUNK_ROWS, len(texts))) if texts[row]]
@@ -218,7 +244,7 @@ def _write_shard(path: Path, vectors: np.ndarray, *, start: int, source: Path | 
     if bad.any():
         where = source or "the encoder's output"
         raise DataError(
-            f"{where}: vector {start + int(bad.argmax())} holds NaN or infinity; finite numbers are wanted."
+            f"{where}: vector {start + int(bad.argmax())} contains NaN or infinity. All numbers must be finite."
         )
     write_shard(path, {"vectors": vectors.astype(np.float32, copy=False)})
 
@@ -237,8 +263,8 @@ def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "it
         real = np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
         if array.ndim != 2 or not real or 0 in array.shape:
             raise DataError(
-                f"{source} holds {array.dtype} of shape {array.shape}; one row of numbers a vector, [items, dim], is "
-                "wanted."
+                f"{source} contains {array.dtype} of shape {array.shape}. Expected numbers of shape [items, dim], one "
+                "row per item."
             )
         for start in range(0, len(array), _SHARD_ROWS):
             yield np.asarray(array[start : start + _SHARD_ROWS], np.float32)
@@ -250,7 +276,9 @@ def _vector_batches(source: Path, column: str) -> Iterator[Float[np.ndarray, "it
         lists = batch.column(0).to_pylist()
         widths = {len(vector) if isinstance(vector, list) else 0 for vector in lists}
         if len(widths) != 1 or 0 in widths:
-            raise DataError(f"{source}: vectors from row {row} on have widths {sorted(widths)}; one width is wanted.")
+            raise DataError(
+                f"{source}: vectors from row {row} on have widths {sorted(widths)}. All vectors need the same width."
+            )
         yield np.asarray(lists, np.float32)
         row += len(lists)
 
@@ -259,18 +287,16 @@ def _seal(
     target: Path, partial: Path, settings: dict[str, Any], parents: dict[str, str], model: Encoder | None
 ) -> Embeddings:
     shards = sorted(partial.glob("shard-*.safetensors"))
-    held = sum(_rows_in(shard) for shard in shards)
-    if held != settings["items"]:
+    rows = sum(_rows_in(shard) for shard in shards)
+    if rows != settings["items"]:
         raise ArtifactError(
-            f"{partial} holds {held:,} vectors for {settings['items']:,} items; another process may have been at work "
-            "there: delete it and run the same command again."
+            f"{partial} contains {rows:,} vectors for {settings['items']:,} items, perhaps because another process "
+            "wrote to it. Delete it and run the same command again."
         )
     with create(target, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
         for shard in shards:
             writer.adopt(shard)
-        if isinstance(model, TfidfSvdEncoder):
-            tensors, vocabulary = model.state()
-            writer.tensors("encoder", tensors)
-            writer.table("vocabulary", vocabulary.to_batches(), schema=vocabulary.schema)
+        if model is not None:
+            write_encoder(writer, model)
     shutil.rmtree(partial, ignore_errors=True)
     return Embeddings.open(target)

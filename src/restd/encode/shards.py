@@ -1,4 +1,4 @@
-"""Finished parts of a long job: files in a folder of their own, kept for the run that goes on after a kill."""
+"""Finished parts of a long job, in a folder of their own: a run that was killed continues with them."""
 
 import json
 import shutil
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from restd.artifacts.store import full_disk_told
+from restd.artifacts.store import explain_full_disk
 from restd.artifacts.swap import fsync_file
 
 
 def open_partial(target: Path, plan: Mapping[str, Any]) -> Path:
-    """Return the folder of shards finished so far for `target`; one that belongs to another plan is emptied."""
+    """Return the folder of shards finished so far for `target`; shards of another plan are deleted."""
     folder = target.with_name(f".{target.name}.partial")
     written = folder / "plan.json"
     text = json.dumps(plan, sort_keys=True)
@@ -26,9 +26,9 @@ def open_partial(target: Path, plan: Mapping[str, Any]) -> Path:
 
 
 def write_shard(path: Path, values: Mapping[str, np.ndarray]) -> None:
-    """Write a shard: it is there whole, or not at all."""
+    """Write a shard so that it appears whole or not at all."""
     unfinished = path.with_suffix(".writing")
-    with full_disk_told(path.parent):
+    with explain_full_disk(path.parent):
         save_file({name: np.ascontiguousarray(value) for name, value in values.items()}, unfinished)
         fsync_file(unfinished)
         unfinished.rename(path)

@@ -1,5 +1,6 @@
-"""An encoder without weights: TF-IDF over words, turned into dense vectors by a truncated SVD."""
+"""An encoder without pretrained weights: TF-IDF over words, made dense by a truncated SVD."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +10,14 @@ from jaxtyping import Float
 
 from restd.artifacts import hash_json
 from restd.data.text import words
-from restd.encode.encoders import TFIDF_SVD
+from restd.encode.encoders import ENCODERS, TFIDF_SVD, EncoderEntry
 from restd.errors import DataError
 
 _VOCABULARY = 65_536
 
 
 class TfidfSvdEncoder:
-    """TF-IDF and SVD fitted to a catalogue's own words; deterministic and quick, blind to synonyms it never saw."""
+    """TF-IDF and SVD fitted to a catalogue's own words: deterministic and fast, without knowledge of synonyms."""
 
     def __init__(self, vocabulary: Sequence[str], idf: np.ndarray, components: np.ndarray) -> None:
         self._vocabulary = list(vocabulary)
@@ -32,9 +33,9 @@ class TfidfSvdEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, width and a hash of vocabulary and components."""
-        checksum = [float(value) for value in self._components.sum(1, dtype=np.float64)]
-        return {"name": TFIDF_SVD, "dim": self.dim, "fitted": hash_json([self._vocabulary, checksum])}
+        """Name, width and a hash of vocabulary, word weights and components."""
+        tensors = {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in self._tensors().items()}
+        return {"name": TFIDF_SVD, "dim": self.dim, "content": hash_json([self._vocabulary, tensors])}
 
     def encode(self, texts: Sequence[str]) -> Float[np.ndarray, "text dim"]:
         """Encode texts, one unit vector each; a text without a known word gives zeros."""
@@ -43,9 +44,11 @@ class TfidfSvdEncoder:
         return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
 
     def state(self) -> tuple[dict[str, np.ndarray], pa.Table]:
-        """Return what must be kept to encode the same way again: tensors and the vocabulary."""
-        tensors = {"idf": np.asarray(self._vectorizer.idf_, np.float32), "components": self._components}
-        return tensors, pa.table({"word": self._vocabulary})
+        """Return what encodes the same way again: tensors and the vocabulary."""
+        return self._tensors(), pa.table({"word": self._vocabulary})
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        return {"idf": np.asarray(self._vectorizer.idf_, np.float32), "components": self._components}
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, np.ndarray], vocabulary: pa.Table) -> "TfidfSvdEncoder":
@@ -73,7 +76,7 @@ def fit_tfidf_svd(texts: Sequence[str], *, dim: int = 128, seed: int = 0) -> Tfi
         weights = vectorizer.fit_transform(texts)
     except ValueError as error:
         raise DataError(
-            f"None of the {len(texts):,} texts holds a word; {TFIDF_SVD} needs some text to learn from."
+            f"None of the {len(texts):,} texts contains a word. {TFIDF_SVD} needs words; choose another --encoder."
         ) from error
     width = min(dim, *(size - 1 for size in weights.shape))
     if width < 1:
@@ -81,3 +84,13 @@ def fit_tfidf_svd(texts: Sequence[str], *, dim: int = 128, seed: int = 0) -> Tfi
     _, _, components = randomized_svd(weights, width, random_state=seed)
     vocabulary = vectorizer.get_feature_names_out().tolist()
     return TfidfSvdEncoder(vocabulary, np.asarray(vectorizer.idf_), np.asarray(components))
+
+
+ENCODERS.add(
+    EncoderEntry(
+        TFIDF_SVD,
+        "TF-IDF and SVD fitted to the catalogue's own words, up to 128 wide; any language, no weights to install.",
+        fit=lambda texts, seed: fit_tfidf_svd(texts, seed=seed),
+        restore=TfidfSvdEncoder.from_state,
+    )
+)

@@ -1,6 +1,6 @@
 """How good a ranking is: metrics, protocol cards, paired tests."""
 
-from restd.evaluate.card import ProtocolCard, index_identity
+from restd.evaluate.card import ProtocolCard
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
 from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
 from restd.evaluate.metrics import NEXT, PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
@@ -38,7 +38,6 @@ __all__ = [
     "evaluate",
     "holm",
     "holm_grid",
-    "index_identity",
     "judge",
     "judge_ranking",
     "ndcg",

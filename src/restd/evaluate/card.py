@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from restd.artifacts import hash_json
 from restd.artifacts.manifest import recorded_versions
 from restd.evaluate.queries import TestSet
-from restd.index import SidIndex
+from restd.snapshot import Snapshot
 
 BINARY = "binary: a grade above 0 is 1, everything else and everything unjudged is 0"
 GRADED = "graded: a positive gains its grade, everything unjudged is 0"
-_AGREE = ("split", "judgments", "catalogue", "index", "relevance")
+_AGREE = ("split", "judgments", "catalogue", "snapshot", "relevance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +18,11 @@ class ProtocolCard:
     """Rules of a measurement.
 
     Args:
-        split: whose queries were asked.
+        split: which queries were asked.
         judgments: hash of the file they are judged by.
-        queries: how many were judged, and how many were left out for want of a positive.
+        queries: how many were judged, and how many were left out because they have no positive.
         catalogue: how many items compete; all of them do.
-        index: hash of the Semantic IDs that make results the same or not.
+        snapshot: hash of the items, Semantic IDs and latents that were searched.
         relevance: the label rule.
         duplicates: what happens to items that share a Semantic ID.
         decoding: what ranked, and how: beam, score normaliser, categories.
@@ -35,7 +34,7 @@ class ProtocolCard:
     judgments: str
     queries: Mapping[str, int]
     catalogue: Mapping[str, Any]
-    index: str
+    snapshot: str
     relevance: str
     duplicates: str
     decoding: Mapping[str, Any]
@@ -46,13 +45,14 @@ class ProtocolCard:
     def of(
         cls,
         tests: TestSet,
-        index: SidIndex,
+        snapshot: Snapshot,
         *,
         graded: bool,
         decoding: Mapping[str, Any],
         seeds: tuple[int, ...] = (),
     ) -> "ProtocolCard":
-        """The card of a measurement on these queries and this index."""
+        """The card of a measurement on these queries and this snapshot."""
+        index = snapshot.index
         return cls(
             split=tests.split,
             judgments=tests.source,
@@ -63,7 +63,7 @@ class ProtocolCard:
                 "positives_not_in_index": tests.unknown,
             },
             catalogue={"items": len(index), "unique_sids": index.table.unique, "policy": index.policy},
-            index=index_identity(index),
+            snapshot=snapshot.hash,
             relevance=GRADED if graded else BINARY,
             duplicates="per SID the best grade of its items, ranked where it is first; per item beside it",
             decoding=dict(decoding),
@@ -75,28 +75,24 @@ class ProtocolCard:
         return {**asdict(self), "seeds": list(self.seeds)}
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "ProtocolCard":
-        """Read `to_dict` back."""
-        return cls(**{**held, "seeds": tuple(held["seeds"])})
+    def from_dict(cls, values: Mapping[str, Any]) -> "ProtocolCard":
+        """Read `to_dict` back; cards from before snapshots name the hash of their index."""
+        renamed = {"snapshot" if name == "index" else name: value for name, value in values.items()}
+        return cls(**{**renamed, "seeds": tuple(values["seeds"])})
 
     def conflicts(self, other: "ProtocolCard") -> list[str]:
         """Rules that make two results incomparable: another split, other judgments, items, identifiers or labels."""
         return [name for name in _AGREE if getattr(self, name) != getattr(other, name)]
 
     def differences(self, other: "ProtocolCard") -> list[str]:
-        """What else differs, and must be said where both stand in one table."""
-        found = []
+        """Rules of decoding that differ, which must be stated where both results stand in one table."""
+        differences = []
         for name in sorted({*self.decoding, *other.decoding}):
             one, two = self.decoding.get(name), other.decoding.get(name)
             if one != two:
-                found.append(f"{name}: {_said(one)} against {_said(two)}")
-        return found
+                differences.append(f"{name}: {_shown(one)} against {_shown(two)}")
+        return differences
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
-
-
-def index_identity(index: SidIndex) -> str:
-    """Hash of every item's Semantic ID: which index a ranking of SIDs belongs to."""
-    return hash_json({"ids": index.table.ids.to_pylist(), "sids": index.sids.tolist()})

@@ -1,4 +1,4 @@
-"""`evaluate`: a ranking, judged; kept with its protocol and with every query's own values."""
+"""`evaluate`: a ranking, judged; saved with its protocol and with every query's own values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ from restd.evaluate.card import ProtocolCard
 from restd.evaluate.judging import LEVELS, Ranking, judge, largest_group, rank_all, units
 from restd.evaluate.metrics import PAPER, Measure
 from restd.evaluate.queries import GROUPS, TestSet
-from restd.index import SidIndex
-from restd.search.fusion import Ranker
+from restd.snapshot import Ranker, Snapshot, refuse_foreign
 
 KIND = "evaluation"
 SCHEMA = 1
@@ -40,10 +39,11 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Averages by level and measure, and by whether training named the positives; the paper's level is `sid`."""
-        found: dict[str, Any] = {
-            level: {name: float(values.mean()) for name, values in held.items()} for level, held in self.values.items()
+        summary: dict[str, Any] = {
+            level: {name: float(values.mean()) for name, values in by_measure.items()}
+            for level, by_measure in self.values.items()
         }
-        found["groups"] = {
+        summary["groups"] = {
             group: {
                 "queries": int((self.groups == number).sum()),
                 **{
@@ -54,16 +54,16 @@ class Evaluation:
             }
             for number, group in enumerate(GROUPS)
         }
-        return found
+        return summary
 
     def save(self, folder: Path, *, parents: Mapping[str, str] | None = None) -> None:
-        """Write averages, card and one row a query."""
+        """Write averages, card and one row per query."""
         columns: dict[str, Any] = {
             "query_id": pa.array(self.queries, pa.string()),
             "group": pa.array([GROUPS[number] for number in self.groups]),
         }
-        for level, held in self.values.items():
-            columns.update({f"{level}{_SEPARATOR}{name}": pa.array(values) for name, values in held.items()})
+        for level, by_measure in self.values.items():
+            columns.update({f"{level}{_SEPARATOR}{name}": pa.array(values) for name, values in by_measure.items()})
         table = pa.table(columns)
         settings = {"name": self.name, "card": self.card.to_dict(), "summary": self.summary()}
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
@@ -84,15 +84,15 @@ class Evaluation:
         return cls(settings["name"], card, tuple(table["query_id"].to_pylist()), groups, values)
 
 
-def depth_needed(index: SidIndex, measures: Iterable[Measure]) -> int:
+def depth_needed(snapshot: Snapshot, measures: Iterable[Measure]) -> int:
     """Items to rank so that enough distinct Semantic IDs are among them."""
-    return min(max(measure.k for measure in measures) * largest_group(index), len(index))
+    return min(max(measure.k for measure in measures) * largest_group(snapshot), len(snapshot))
 
 
 def evaluate(
     ranker: Ranker,
     tests: TestSet,
-    index: SidIndex,
+    snapshot: Snapshot,
     *,
     name: str,
     measures: Sequence[Measure] = PAPER,
@@ -103,27 +103,34 @@ def evaluate(
     """Rank for every query and judge the result, by Semantic ID (the paper's protocol) and by item.
 
     Args:
-        ranker: anything with `rank`.
-        tests: queries and their positives.
-        index: whose rows are ranked.
+        ranker: anything with `rank`, made for this snapshot.
+        tests: queries and their positives, read for this snapshot.
+        snapshot: the items that are ranked.
         name: what the result is called in tables.
         measures: metrics and cut-offs.
         graded: let a positive gain its grade instead of 1.
         decoding: how the ranker ranks, for the protocol card.
         seeds: of the model behind it, for the card.
     """
-    ranking = rank_all(ranker, tests, depth=depth_needed(index, measures), name=name)
-    said = {"ranker": name, **(decoding or {})}
-    found = judge_ranking(
-        ranking, tests, index, name=name, measures=measures, graded=graded, decoding=said, seeds=seeds
+    refuse_foreign(f"The ranker {name}", ranker.snapshot_hash, snapshot.hash, remedy="Make it for this snapshot.")
+    ranking = rank_all(ranker, tests, depth=depth_needed(snapshot, measures), name=name)
+    evaluation = judge_ranking(
+        ranking,
+        tests,
+        snapshot,
+        name=name,
+        measures=measures,
+        graded=graded,
+        decoding={"ranker": name, **(decoding or {})},
+        seeds=seeds,
     )
-    return found, ranking
+    return evaluation, ranking
 
 
 def judge_ranking(
     ranking: Ranking,
     tests: TestSet,
-    index: SidIndex,
+    snapshot: Snapshot,
     *,
     name: str,
     measures: Sequence[Measure] = PAPER,
@@ -132,17 +139,19 @@ def judge_ranking(
     seeds: tuple[int, ...] = (),
 ) -> Evaluation:
     """Judge a ranking that is there already."""
+    for what, made_for in (("ranking", ranking.snapshot_hash), ("test queries", tests.snapshot_hash)):
+        refuse_foreign(f"The {what} of {name}", made_for, snapshot.hash, remedy="Read or rank them for this snapshot.")
     deepest = max(measure.k for measure in measures)
     values = {}
     for level in LEVELS:
-        judged = judge(ranking.rows, tests, units(index, level), graded=graded, depth=deepest)
+        judged = judge(ranking.rows, tests, units(snapshot, level), graded=graded, depth=deepest)
         values[level] = {str(measure): measure.of(judged) for measure in measures}
-    card = ProtocolCard.of(tests, index, graded=graded, decoding=decoding, seeds=seeds)
+    card = ProtocolCard.of(tests, snapshot, graded=graded, decoding=decoding, seeds=seeds)
     return Evaluation(name, card, tests.ids, tests.groups(), values)
 
 
 def refuse_incomparable(first: Evaluation, second: Evaluation) -> None:
-    """Two results may be held against each other only where the same queries were judged by the same rules."""
+    """Refuse to compare two results unless the same queries were judged by the same rules."""
     conflicts = first.card.conflicts(second.card)
     if conflicts:
         shown = "; ".join(f"{name}: {_short(first, name)} against {_short(second, name)}" for name in conflicts)
@@ -152,8 +161,8 @@ def refuse_incomparable(first: Evaluation, second: Evaluation) -> None:
         )
 
 
-def _short(found: Evaluation, name: str) -> str:
-    value = getattr(found.card, name)
-    if name in ("judgments", "index"):
+def _short(evaluation: Evaluation, name: str) -> str:
+    value = getattr(evaluation.card, name)
+    if name in ("judgments", "snapshot"):
         return value[:8]
-    return ", ".join(f"{key} {held}" for key, held in value.items()) if isinstance(value, Mapping) else str(value)
+    return ", ".join(f"{key} {entry}" for key, entry in value.items()) if isinstance(value, Mapping) else str(value)

@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
 
+from restd.codes.keys import pack
 from restd.errors import DataError
 from restd.evaluate.metrics import Judged
 from restd.evaluate.queries import TestSet
-from restd.index import SidIndex
-from restd.index.keys import pack
 from restd.progress import progress
-from restd.search.fusion import Ranker
+from restd.snapshot import Ranker, Snapshot
 
 LEVELS = ("sid", "item")
 _BATCH = 128
@@ -25,6 +24,8 @@ class Ranking:
 
     rows: Int[np.ndarray, "query rank"]
     scores: Float[np.ndarray, "query rank"]
+    snapshot_hash: str
+    """Of the snapshot whose rows they are."""
 
 
 def rank_all(ranker: Ranker, tests: TestSet, *, depth: int, name: str = "queries") -> Ranking:
@@ -34,23 +35,23 @@ def rank_all(ranker: Ranker, tests: TestSet, *, depth: int, name: str = "queries
     with progress(f"Ranking for {name}", total=len(tests)) as advance:
         for start in range(0, len(tests), _BATCH):
             texts = tests.texts[start : start + _BATCH]
-            found, scored = ranker.rank(texts, depth)
-            held = slice(start, start + len(texts))
-            rows[held, : found.shape[1]], scores[held, : found.shape[1]] = found, scored
+            best_rows, best_scores = ranker.rank(texts, depth)
+            part, length = slice(start, start + len(texts)), best_rows.shape[1]
+            rows[part, :length], scores[part, :length] = best_rows, best_scores
             advance(len(texts))
-    return Ranking(rows, scores)
+    return Ranking(rows, scores, ranker.snapshot_hash)
 
 
-def units(index: SidIndex, level: str) -> Int[np.ndarray, "item"]:
+def units(snapshot: Snapshot, level: str) -> Int[np.ndarray, "item"]:
     """What counts as one result: an item, or all items of a Semantic ID."""
     if level == "item":
-        return np.arange(len(index))
-    return np.unique(pack(index.sids, index.sizes), return_inverse=True)[1]
+        return np.arange(len(snapshot))
+    return np.unique(pack(snapshot.sids, snapshot.index.sizes), return_inverse=True)[1]
 
 
-def largest_group(index: SidIndex) -> int:
+def largest_group(snapshot: Snapshot) -> int:
     """Items of the most crowded Semantic ID: how many times deeper items must be ranked for as many SIDs."""
-    return int(np.bincount(units(index, "sid")).max())
+    return int(np.bincount(units(snapshot, "sid")).max())
 
 
 def judge(
@@ -61,9 +62,9 @@ def judge(
     graded: bool = False,
     depth: int | None = None,
 ) -> Judged:
-    """Hold rankings against the judgments (eq. sid-relevance).
+    """Judge rankings (eq. sid-relevance).
 
-    Of items that share a unit the best grade counts; a unit stands where it was ranked first. What nobody judged gains
+    Of items that share a unit the best grade counts; a unit stands where it was ranked first. What is not judged gains
     nothing. Every positive gains 1, or its grade.
     """
     ranks = depth or rows.shape[1]
@@ -80,8 +81,8 @@ def judge(
             gains[query, rank] = worth.get(unit, 0.0)
         best.append(np.sort(np.fromiter(worth.values(), np.float64))[::-1])
     ideal = np.zeros((len(tests), max(map(len, best))))
-    for query, held in enumerate(best):
-        ideal[query, : len(held)] = held
+    for query, grades in enumerate(best):
+        ideal[query, : len(grades)] = grades
     return Judged(gains, ideal)
 
 
@@ -100,17 +101,18 @@ def ranking_table(ranking: Ranking, tests: TestSet, ids: pa.StringArray) -> pa.T
 
 def _strictly_falling(scores: Float[np.ndarray, "query rank"]) -> Float[np.ndarray, "query rank"]:
     """Scores that no reader can put into another order: trec_eval breaks ties by name, not by rank."""
-    held = np.array(scores, np.float64)
-    for rank in range(1, held.shape[1]):
-        bound = np.nextafter(held[:, rank - 1], -np.inf)
-        held[:, rank] = np.where(np.isfinite(held[:, rank]), np.minimum(held[:, rank], bound), held[:, rank])
-    return held
+    falling = np.array(scores, np.float64)
+    for rank in range(1, falling.shape[1]):
+        bound = np.nextafter(falling[:, rank - 1], -np.inf)
+        own = falling[:, rank]
+        falling[:, rank] = np.where(np.isfinite(own), np.minimum(own, bound), own)
+    return falling
 
 
-def read_ranking(run: pa.Table, tests: TestSet, index: SidIndex, *, path: str) -> tuple[Ranking, list[str]]:
-    """A TREC run as a ranking of these queries, and what there is to say of it; unknown items are an error."""
+def read_ranking(run: pa.Table, tests: TestSet, snapshot: Snapshot, *, path: str) -> tuple[Ranking, list[str]]:
+    """A TREC run as a ranking of these queries, and notes on what is missing; unknown items are an error."""
     names = run["item"].to_pylist()
-    row_of = {name: row for row, name in enumerate(index.table.ids.to_pylist())}
+    row_of = {name: row for row, name in enumerate(snapshot.ids.to_pylist())}
     unknown = [place for place, name in enumerate(names) if name not in row_of]
     if unknown:
         query = run["query_id"][unknown[0]].as_py()
@@ -127,28 +129,24 @@ def read_ranking(run: pa.Table, tests: TestSet, index: SidIndex, *, path: str) -
             lists[place_of[query]].append((row_of[name], score))
         else:
             strangers.add(query)
-    empty = sum(not held for held in lists)
+    empty = sum(not ranked for ranked in lists)
     if empty == len(lists):
         raise DataError(
             f"{path} ranks nothing for any of the {len(tests):,} judged queries; its first query is "
             f"{run['query_id'][0].as_py() if len(run) else '(none)'!r}, theirs is {tests.ids[0]!r}. Check the split."
         )
-    return _padded(lists), _said(strangers, empty, path)
-
-
-def _said(strangers: set[str], empty: int, path: str) -> list[str]:
-    said = []
+    notes = []
     if strangers:
-        said.append(f"{len(strangers):,} queries of {path} are not judged in this split; they are left out")
+        notes.append(f"{len(strangers):,} queries of {path} are not judged in this split; they are left out")
     if empty:
-        said.append(f"{empty:,} judged queries have no result in {path}; they score nothing")
-    return said
+        notes.append(f"{empty:,} judged queries have no result in {path}; they score nothing")
+    return _padded(lists, snapshot.hash), notes
 
 
-def _padded(lists: Sequence[Sequence[tuple[int, float]]]) -> Ranking:
+def _padded(lists: Sequence[Sequence[tuple[int, float]]], snapshot_hash: str) -> Ranking:
     depth = max(map(len, lists))
     rows, scores = np.full((len(lists), depth), -1, np.int64), np.full((len(lists), depth), -np.inf)
-    for query, held in enumerate(lists):
-        for rank, (row, score) in enumerate(held):
+    for query, ranked in enumerate(lists):
+        for rank, (row, score) in enumerate(ranked):
             rows[query, rank], scores[query, rank] = row, score
-    return Ranking(rows, scores)
+    return Ranking(rows, scores, snapshot_hash)

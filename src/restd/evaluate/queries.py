@@ -13,9 +13,10 @@ from restd._arrow import pc
 from restd.artifacts import hash_file
 from restd.data import EVIDENCE, Histories, Query, Task, leave_one_out, read_judgments, task_in
 from restd.data.dataset import find_table
-from restd.data.histories import FEWEST, times_taken
-from restd.data.judgments import times_trained
+from restd.data.histories import FEWEST, count_training_events
+from restd.data.judgments import count_training_pairs
 from restd.errors import ConfigError, DataError
+from restd.snapshot import Snapshot
 
 _SPACE = re.compile(r"\s")
 GROUPS = ("seen", "mixed", "unseen")
@@ -24,11 +25,12 @@ GROUPS = ("seen", "mixed", "unseen")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestSet:
-    """Queries with their positives, as rows of an index.
+    """Queries with their positives, as rows of a snapshot.
 
     Args:
         split: where they come from.
         source: hash of the judgments' or histories' file.
+        snapshot_hash: of the snapshot whose rows the positives are.
         ids: of the queries; of users, where they are histories.
         texts: of the queries, or their histories.
         first: where each query's positives begin.
@@ -42,10 +44,11 @@ class TestSet:
         task: what is asked.
     """
 
-    __test__ = False  # the name is not a wish to be collected by pytest
+    __test__ = False  # pytest should not collect it, whatever its name
 
     split: str
     source: str
+    snapshot_hash: str
     ids: tuple[str, ...]
     texts: Sequence[Query]
     first: Int64[np.ndarray, "query_plus_one"]
@@ -69,84 +72,87 @@ class TestSet:
         known = np.add.reduceat((self.trained > 0).astype(np.int64), self.first[:-1])
         return np.where(known == np.diff(self.first), 0, np.where(known > 0, 1, 2))
 
-    def sentences(self) -> list[str]:
-        """What was left out, for a person."""
-        found = []
+    def notes(self) -> list[str]:
+        """What was left out, in sentences."""
+        notes = []
         recommend = self.task == "recommend"
         if self.unknown:
             what = "held-out items are ones" if recommend else "positives name items"
-            found.append(f"{self.unknown:,} {what} that the index does not have; they are left out")
+            notes.append(f"{self.unknown:,} {what} that the index does not have; they are left out")
         if self.without_history:
             what = "users took nothing before their held-out item"
-            found.append(f"{self.without_history:,} {what} that the index has; they are left out")
+            notes.append(f"{self.without_history:,} {what} that the index has; they are left out")
         if self.without_positives:
             why = (
                 f"users have fewer than {FEWEST} events" if recommend else "queries have no positive item in the index"
             )
-            found.append(f"{self.without_positives:,} {why}; they are not judged")
-        return found
+            notes.append(f"{self.without_positives:,} {why}; they are not judged")
+        return notes
 
 
-def read_tests(data: Path, ids: pa.StringArray, *, split: str = "test", task: Task | None = None) -> TestSet:
-    """Read the queries of a split for the items `ids`.
+def read_tests(data: Path, snapshot: Snapshot, *, split: str = "test", task: Task | None = None) -> TestSet:
+    """Read the queries of a split for the items of a snapshot.
 
-    A positive is a judgment with a grade above zero, or the one item a user holds out. The task is told by the tables
-    that are there, where only one kind is.
+    A positive is a judgment with a grade above zero, or the one item a user holds out. Without a task, the tables that
+    are there decide, where only one kind is.
     """
     if (task or task_in(data)) == "recommend":
-        return _read_next(data, ids, split=split)
+        return _read_next(data, snapshot, split=split)
     judgments = read_judgments(data)
     own = judgments.filter(pc.equal(judgments["split"], split))
     if not len(own):
-        counted = pc.value_counts(judgments["split"]).to_pylist()
-        held = ", ".join(f"{entry['values']} ({entry['counts']:,} judgments)" for entry in counted)
-        raise DataError(f"{data} has no queries in the split {split!r}; it has: {held}.")
+        counts = pc.value_counts(judgments["split"]).to_pylist()
+        splits = ", ".join(f"{entry['values']} ({entry['counts']:,} judgments)" for entry in counts)
+        raise DataError(f"{data} has no queries in the split {split!r}; it has: {splits}.")
     positive = own.filter(pc.greater(own["grade"], 0.0))
-    known = positive.filter(pc.is_in(positive["item"], value_set=ids))
+    known = positive.filter(pc.is_in(positive["item"], value_set=snapshot.ids))
     if not len(known):
         raise DataError(
             f"No query of the split {split!r} of {data} has a positive item that the index has: "
             f"{pc.count_distinct(own['query_id']).as_py():,} queries have {len(positive):,} positives. Check that "
             "index and judgments are of the same catalogue."
         )
-    return _collected(known, judgments, ids, split=split, source=hash_file(find_table(data, "judgments")), own=own)
+    source = hash_file(find_table(data, "judgments"))
+    return _collected(known, judgments, snapshot, split=split, source=source, own=own)
 
 
-def _read_next(data: Path, ids: pa.StringArray, *, split: str) -> TestSet:
+def _read_next(data: Path, snapshot: Snapshot, *, split: str) -> TestSet:
     """Every user's history, and the item that was held out of it."""
     whole, _ = Histories.read(data)
-    histories, _ = whole.over(ids)
-    asked, held_out = leave_one_out(histories, split), leave_one_out(whole, split)
-    unknown = int(pc.sum(pc.invert(pc.is_in(whole.items.take(pa.array(held_out.targets)), value_set=ids))).as_py() or 0)
-    if not len(asked):
+    histories, _ = whole.over(snapshot.ids)
+    prefixes, held_out = leave_one_out(histories, split), leave_one_out(whole, split)
+    targets = whole.items.take(pa.array(held_out.targets))
+    unknown = int(pc.sum(pc.invert(pc.is_in(targets, value_set=snapshot.ids))).as_py() or 0)
+    if not len(prefixes):
         raise DataError(f"No user of {data} has an item to ask for in the split {split!r} that the index knows.")
-    users = [_SPACE.sub("_", user) for user in histories.users.take(pa.array(asked.user)).to_pylist()]
+    users = [_SPACE.sub("_", user) for user in histories.users.take(pa.array(prefixes.user)).to_pylist()]
     # several queries a user in training; names must do for TREC files, too
-    names = users if split != "train" else [f"{user}:{end}" for user, end in zip(users, asked.end, strict=True)]
+    names = users if split != "train" else [f"{user}:{end}" for user, end in zip(users, prefixes.end, strict=True)]
     if len(set(names)) < len(names):
         raise DataError(f"Users of {data} differ in white space alone, which result files cannot hold; rename them.")
     return TestSet(
         split=split,
         source=hash_file(find_table(data, EVIDENCE["recommend"])),
+        snapshot_hash=snapshot.hash,
         ids=tuple(names),
-        texts=asked,
-        first=np.arange(len(asked) + 1),
-        rows=asked.targets,
-        grades=np.ones(len(asked)),
-        trained=times_taken(histories)[asked.targets],
+        texts=prefixes,
+        first=np.arange(len(prefixes) + 1),
+        rows=prefixes.targets,
+        grades=np.ones(len(prefixes)),
+        trained=count_training_events(histories)[prefixes.targets],
         without_positives=int((whole.lengths < FEWEST).sum()),
         unknown=unknown,
-        without_history=len(held_out) - unknown - len(asked),
+        without_history=len(held_out) - unknown - len(prefixes),
         task="recommend",
     )
 
 
 def _collected(
-    known: pa.Table, judgments: pa.Table, ids: pa.StringArray, *, split: str, source: str, own: pa.Table
+    known: pa.Table, judgments: pa.Table, snapshot: Snapshot, *, split: str, source: str, own: pa.Table
 ) -> TestSet:
     encoded = pc.dictionary_encode(known["query_id"]).unify_dictionaries().combine_chunks()
     query = encoded.indices.to_numpy().astype(np.int64)
-    rows = pc.index_in(known["item"].combine_chunks(), value_set=ids).to_numpy().astype(np.int64)
+    rows = pc.index_in(known["item"].combine_chunks(), value_set=snapshot.ids).to_numpy().astype(np.int64)
     grades = known["grade"].to_numpy().astype(np.float64)
     order = np.lexsort((-grades, rows, query))  # of a pair given twice the best grade stands first, and is kept
     query, rows, grades = query[order], rows[order], grades[order]
@@ -157,12 +163,13 @@ def _collected(
     return TestSet(
         split=split,
         source=source,
+        snapshot_hash=snapshot.hash,
         ids=names,
         texts=tuple(texts[name] for name in names),
         first=np.searchsorted(query, np.arange(len(names) + 1)),
         rows=rows,
         grades=grades,
-        trained=times_trained(judgments, ids)[rows],
+        trained=count_training_pairs(judgments, snapshot.ids)[rows],
         without_positives=pc.count_distinct(own["query_id"]).as_py() - len(names),
         unknown=pc.sum(pc.greater(own["grade"], 0.0)).as_py() - len(known),
     )
@@ -171,7 +178,7 @@ def _collected(
 def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
     """A random part of the queries, in their order; all of them where there are no more."""
     if count < 1:
-        raise ConfigError(f"{count} queries were asked for; wanted at least 1.")
+        raise ConfigError(f"{count} queries cannot be drawn; expected at least 1.")
     if count >= len(tests):
         return tests
     chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
@@ -180,6 +187,7 @@ def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
     return TestSet(
         split=tests.split,
         source=tests.source,
+        snapshot_hash=tests.snapshot_hash,
         ids=tuple(tests.ids[number] for number in chosen),
         texts=tuple(tests.texts[number] for number in chosen),
         first=np.concatenate([[0], np.cumsum(counts)]),

@@ -1,22 +1,47 @@
-"""Semantic IDs: unique codes for every item, the trie over them, and how good they are."""
+"""Semantic IDs: unique codes for every item, the trie over them, and how good they are.
 
-from restd.index.build import IndexConfig, build_index, with_shape
-from restd.index.growth import Drift
-from restd.index.imported import import_index
-from restd.index.policies import POLICIES, Policy, Problem, Resolution, policy_named
-from restd.index.quality import IndexQuality, LevelQuality, measure_quality
-from restd.index.sid_index import SidIndex
-from restd.index.table import SidTable
-from restd.index.trie import Trie
+Names are imported when first used: listing the collision policies loads neither torch nor encoders.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from restd.index.policies import POLICIES, PolicyKind
+
+if TYPE_CHECKING:
+    from restd.codes import Trie
+    from restd.index.build import build_index
+    from restd.index.collisions import CollisionProblem, Resolution
+    from restd.index.config import IndexConfig, with_shape
+    from restd.index.drift import Drift
+    from restd.index.imported import import_index
+    from restd.index.quality import IndexQuality, LevelQuality, measure_quality
+    from restd.index.sid_index import SidIndex
+    from restd.index.table import SidTable
+
+_HOMES = {
+    "CollisionProblem": "restd.index.collisions",
+    "Drift": "restd.index.drift",
+    "IndexConfig": "restd.index.config",
+    "IndexQuality": "restd.index.quality",
+    "LevelQuality": "restd.index.quality",
+    "Resolution": "restd.index.collisions",
+    "SidIndex": "restd.index.sid_index",
+    "SidTable": "restd.index.table",
+    "Trie": "restd.codes",
+    "build_index": "restd.index.build",
+    "import_index": "restd.index.imported",
+    "measure_quality": "restd.index.quality",
+    "with_shape": "restd.index.config",
+}
 
 __all__ = [
     "POLICIES",
+    "CollisionProblem",
     "Drift",
     "IndexConfig",
     "IndexQuality",
     "LevelQuality",
-    "Policy",
-    "Problem",
+    "PolicyKind",
     "Resolution",
     "SidIndex",
     "SidTable",
@@ -24,6 +49,13 @@ __all__ = [
     "build_index",
     "import_index",
     "measure_quality",
-    "policy_named",
     "with_shape",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'restd.index' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,73 +1,34 @@
 """From a catalogue to an index: encode, fit, assign, resolve. A stage whose inputs are unchanged is not run again."""
 
 import logging
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float16
 
-from restd.artifacts import create, open_artifact, read_manifest, sole_writer
+from restd.artifacts import create, open_artifact, read_manifest, refuse_foreign_files, sole_writer
 from restd.artifacts.manifest import MANIFEST
+from restd.codes import Codebooks, as_tensor, assign
+from restd.codes.keys import refuse_too_many
 from restd.config import plain
 from restd.data import Catalog
 from restd.encode import Embeddings, encode_catalog, import_vectors
-from restd.errors import ArtifactError, ConfigError
-from restd.index.keys import refuse_too_many
-from restd.index.policies import POLICIES, UNIQUE_WITHIN, Problem, policy_named
+from restd.errors import ArtifactError
+from restd.index.collisions import CollisionProblem
+from restd.index.config import IndexConfig
+from restd.index.policies import POLICIES
 from restd.index.sid_index import FOLDER, KIND, SidIndex
 from restd.index.table import SidTable
-from restd.progress import progress
-from restd.quantize import (
-    Codebooks,
-    KMeansConfig,
-    Quantizer,
-    RqVaeConfig,
-    assign,
-    assign_balanced,
-    fit_kmeans,
-    fit_rqvae,
-    level_sizes,
-    quantizer_from_state,
-)
+from restd.progress import Notify, progress
+from restd.quantize import QUANTIZERS, Quantizer, assign_balanced, check_latents, level_sizes, restore_quantizer
 
 logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_OURS = re.compile(
-    rf"embeddings|quantizer|{FOLDER}|quality\.(json|png)|\.lock|\.(embeddings|quantizer|{FOLDER})\.(partial|old|tmp-.+)"
-)
+_OURS = ("embeddings", "quantizer", FOLDER, "quality.json", "quality.png")
 """Everything restd index ever puts into its folder."""
-
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexConfig:
-    """How to make an index; defaults are the paper's four levels of residuals of width 32.
-
-    Args:
-        encoder: `auto`, `minilm`, `use-multilingual`, `tfidf-svd`, a sentence-transformers hub id or folder.
-        quantizer: residual k-means or RQ-VAE; its own settings are in the section of that name.
-        policy: what to do with items that get the same codes.
-        balanced: assign codes so that all of a level are used alike, at some cost in error.
-    """
-
-    encoder: str = "auto"
-    quantizer: Literal["kmeans", "rqvae"] = "kmeans"
-    policy: str = "single_substitution"
-    balanced: bool = False
-    kmeans: KMeansConfig = field(default_factory=KMeansConfig)
-    rqvae: RqVaeConfig = field(default_factory=RqVaeConfig)
-
-    @property
-    def fit(self) -> KMeansConfig | RqVaeConfig:
-        """Settings of the quantiser in use."""
-        return self.kmeans if self.quantizer == "kmeans" else self.rqvae
 
 
 def build_index(
@@ -78,24 +39,23 @@ def build_index(
     vectors: Path | None = None,
     vector_column: str = "vector",
     device: str | None = None,
-    tell: Tell = logger.info,
+    notify: Notify = logger.info,
 ) -> SidIndex:
     """Make the index of a catalogue in `out`, which then holds `embeddings`, `quantizer` and `index`.
 
     The index is complete in itself; the other two are what lets a second run skip its stages, and may be deleted.
     """
     config = config or IndexConfig()
-    policy_named(config.policy)
     refuse_foreign_folder(out)
     items = len(catalog.ids())
     sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)  # before anything costly is done
-    if config.policy in UNIQUE_WITHIN:
+    if POLICIES[config.policy].unique_within:
         refuse_too_many(items, sizes)
     with sole_writer(out):
         refuse_to_undo_changes(out)
-        embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, tell=tell)
-        quantizer, parent = _fit(embeddings, out, config, tell=tell)
-        return _index(catalog, embeddings, quantizer, parent, out, config, tell=tell)
+        embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, notify=notify)
+        quantizer, parent = _fit(embeddings, out, config, notify=notify)
+        return _index(catalog, embeddings, quantizer, parent, out, config, notify=notify)
 
 
 def refuse_to_undo_changes(out: Path) -> None:
@@ -103,22 +63,14 @@ def refuse_to_undo_changes(out: Path) -> None:
     target = out / FOLDER
     if (target / MANIFEST).is_file() and "index" in read_manifest(target).parents:
         raise ArtifactError(
-            f"Items were added to or removed from {target} since it was made, and making it again would undo that; "
-            f"choose another --out, or delete {target} first."
+            f"Items were added to or removed from {target} since it was built, and building it again would undo that. "
+            f"Choose another --out, or delete {target} first."
         )
 
 
 def refuse_foreign_folder(out: Path) -> None:
-    """Refuse to write into a folder that holds anything but an index and its stages."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise ArtifactError(f"{out} is a file; --out wants a folder, new or made by restd index.")
-    for entry in out.iterdir():
-        if not _OURS.fullmatch(entry.name):
-            raise ArtifactError(
-                f"{out} already holds {entry.name!r}, which restd index did not write; choose another --out."
-            )
+    """Refuse to write into a folder that contains anything but an index and its stages."""
+    refuse_foreign_files(out, ours=_OURS, command="restd index")
 
 
 def _encode(
@@ -129,48 +81,46 @@ def _encode(
     vectors: Path | None,
     column: str,
     device: str | None,
-    tell: Tell,
+    notify: Notify,
 ) -> Embeddings:
     target = out / "embeddings"
     existed = (target / MANIFEST).is_file() and read_manifest(target).created
-    tell(f"Encoding {catalog.path}")
+    notify(f"Encoding {catalog.path}")
     if vectors is not None:
         embeddings = import_vectors(catalog, vectors, target, column=column)
     else:
         embeddings = encode_catalog(catalog, target, encoder=config.encoder, device=device, seed=config.fit.seed)
-    kept = existed == embeddings.artifact.manifest.created
+    reused = existed == embeddings.artifact.manifest.created
     name = embeddings.settings["encoder"]["name"]
-    tell(f"{'Kept' if kept else 'Made'} {embeddings.items:,} embeddings of width {embeddings.dim} ({name})")
+    notify(f"{'Kept' if reused else 'Made'} {embeddings.items:,} embeddings of width {embeddings.dim} ({name})")
     if embeddings.without_text:
-        tell(f"{embeddings.without_text:,} items have no text at all: their codes are arbitrary")
+        notify(f"{embeddings.without_text:,} items have no text at all: their codes are arbitrary")
     return embeddings
 
 
-def _fit(embeddings: Embeddings, out: Path, config: IndexConfig, *, tell: Tell) -> tuple[Quantizer, str]:
+def _fit(embeddings: Embeddings, out: Path, config: IndexConfig, *, notify: Notify) -> tuple[Quantizer, str]:
     target = out / "quantizer"
     settings = {"quantizer": config.quantizer, "config": plain(config.fit)}
     if (target / MANIFEST).is_file():
         try:
             artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
         except ArtifactError as error:
-            raise ArtifactError(f"{error} It only saves work: delete {target} and run the command again.") from error
+            raise ArtifactError(f"{error} It only saves time: delete {target} and run the command again.") from error
         manifest = artifact.manifest
         same = manifest.parents == {"embeddings": embeddings.artifact.content}
         if same and {name: manifest.settings[name] for name in settings} == settings:
-            tell("Kept the codebooks")
-            tensors = artifact.tensors("quantizer")
-            codebooks = Codebooks(tensors.pop("codebooks"), tuple(manifest.settings["sizes"]))
-            return quantizer_from_state(manifest.settings["state"], tensors, codebooks), artifact.content
-    tell(f"Fitting {config.quantizer} codebooks")
+            notify("Kept the codebooks")
+            arrays = artifact.tensors("quantizer")
+            codebooks = Codebooks.from_arrays(arrays, sizes=manifest.settings["sizes"])
+            learned = {name: array for name, array in arrays.items() if not Codebooks.is_own_name(name)}
+            return restore_quantizer(manifest.settings["state"], learned, codebooks), artifact.content
+    notify(f"Fitting {config.quantizer} codebooks")
     sample = embeddings.sample(config.fit.sample, seed=config.fit.seed)
-    if isinstance(config.fit, KMeansConfig):
-        quantizer: Quantizer = fit_kmeans(sample, config.fit, items=embeddings.items)
-    else:
-        quantizer = fit_rqvae(sample, config.fit, items=embeddings.items)
+    quantizer: Quantizer = QUANTIZERS[config.quantizer].fit(sample, config.fit, items=embeddings.items)
     state = {**settings, "state": dict(quantizer.settings), "sizes": list(quantizer.codebooks.sizes)}
     parents = {"embeddings": embeddings.artifact.content}
     with create(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA, settings=state, parents=parents) as writer:
-        writer.tensors("quantizer", {"codebooks": quantizer.codebooks.values, **quantizer.tensors()})
+        writer.tensors("quantizer", {**quantizer.codebooks.to_arrays(), **quantizer.tensors()})
     return quantizer, read_manifest(target).content
 
 
@@ -182,7 +132,7 @@ def _index(
     out: Path,
     config: IndexConfig,
     *,
-    tell: Tell,
+    notify: Notify,
 ) -> SidIndex:
     target = out / FOLDER
     parents = {**embeddings.artifact.manifest.parents, "embeddings": embeddings.artifact.content, "quantizer": parent}
@@ -196,17 +146,17 @@ def _index(
         settings = manifest.settings
         same = manifest.kind == KIND and manifest.parents == parents and settings["policy"] == config.policy
         if same and settings["origin"] == origin:
-            tell("Kept the Semantic IDs")
+            notify("Kept the Semantic IDs")
             return SidIndex.load(target)
     latents = _latents(embeddings, quantizer)
-    tell("Assigning codes")
+    notify("Assigning codes")
     if config.balanced:
         raw = assign_balanced(latents, quantizer.codebooks, seed=config.fit.seed)
     else:
-        raw = assign(latents, quantizer.codebooks)
-    tell(f"Resolving collisions ({config.policy})")
-    found = POLICIES[config.policy](Problem(latents, raw, quantizer.codebooks))
-    table = SidTable(catalog.ids(), found.sids, found.sizes)
+        raw = assign(as_tensor(latents), quantizer.codebooks).numpy()
+    notify(f"Resolving collisions ({config.policy})")
+    resolution = POLICIES[config.policy].resolve(CollisionProblem(latents, raw, quantizer.codebooks))
+    table = SidTable(catalog.ids(), resolution.sids, resolution.sizes)
     index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin)
     index.save(target, parents=parents)
     return index
@@ -222,24 +172,7 @@ def _latents(embeddings: Embeddings, quantizer: Quantizer) -> Float16[np.ndarray
             advance(len(batch))
     if start != len(latents):
         raise ArtifactError(
-            f"{embeddings.artifact.folder} holds {start:,} vectors for {len(latents):,} items; delete it."
+            f"{embeddings.artifact.folder} has {start:,} vectors for {len(latents):,} items. Delete it and run again."
         )
-    if not np.isfinite(latents).all():
-        raise ConfigError(
-            "Some latents are beyond the range of float16; keep kmeans.normalize on, or scale the vectors down."
-        )
+    check_latents(latents)
     return latents
-
-
-def with_shape(
-    config: IndexConfig,
-    *,
-    levels: int | None = None,
-    codes: int | tuple[int, ...] | None = None,
-    dim: int | None = None,
-    seed: int | None = None,
-) -> IndexConfig:
-    """Set what both quantisers have in common."""
-    given = {"levels": levels, "codes": codes, "dim": dim, "seed": seed}
-    changes = {name: value for name, value in given.items() if value is not None}
-    return replace(config, kmeans=replace(config.kmeans, **changes), rqvae=replace(config.rqvae, **changes))

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int16
+from jaxtyping import Float, Int16
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from restd._arrow import pc
+from restd.codes import MAX_CODES, Codebooks, as_tensor, assign, check_codes
 from restd.data.readers import column_names, first_row, read_batches, resolve_columns
 from restd.errors import DataError
 from restd.index.sid_index import SidIndex
 from restd.index.table import SidTable
-from restd.quantize import Codebooks, assign
-from restd.quantize.codebooks import MAX_CODES, check_rows
+from restd.quantize import to_latents
 
 IMPORTED = "none"
 _NONE = np.empty(0)
@@ -32,59 +32,65 @@ def import_index(
     """Make an index of existing identifiers.
 
     Args:
-        codes: a table with a column `id`, and the SID as one list column `sid` or as one column a level, in order.
-        codebooks: `.npy` [level, code, dim], or safetensors with one tensor of that shape (or one [code, dim] a level).
+        codes: a table with a column `id`, and the SID as one list column `sid` or as one column per level, in order.
+        codebooks: `.npy` [level, code, dim], or safetensors with one tensor of that shape (or one [code, dim] per
+            level). Levels of unequal size are padded with zeros, or have their sizes stored beside them as in an index
+            of ours.
         latents: `.npy` or safetensors [item, dim], row for row with the table.
         columns: other names for `id` and `sid`.
 
-    With fewer codebooks than levels, the last level is taken for a disambiguation code.
+    With one codebook fewer than levels, the last level is a disambiguation code.
     """
     ids, sids = _read_codes(codes, columns or {})
-    books = None if codebooks is None else _read_codebooks(codebooks)
-    points = None if latents is None else _read_array(latents, dims=2).astype(np.float16)
+    books = None if codebooks is None else _read_codebooks(codebooks, sids)
+    points = None if latents is None else to_latents(_read_array(latents, dims=2))
     sizes = _sizes(sids, books)
     if books is not None:
-        if not np.isfinite(books.values).all():
-            raise DataError(f"{codebooks} holds NaN or infinity; finite numbers are wanted.")
-        check_rows(sids, books)
+        if not books.values.isfinite().all():
+            raise DataError(f"{codebooks} has NaN or infinite values. Expected finite numbers.")
+        check_codes(as_tensor(sids), books)
     if points is not None:
-        wanted = (len(ids), books.dim if books is not None else points.shape[1])
-        if points.shape != wanted:
-            raise DataError(f"{latents} has shape {points.shape}; wanted {wanted}, row for row with {codes}.")
+        expected = (len(ids), books.dim if books is not None else points.shape[1])
+        if points.shape != expected:
+            raise DataError(f"{latents} has shape {points.shape}. Expected {expected}, row for row with {codes}.")
         if not np.isfinite(points).all():
-            raise DataError(f"{latents} holds NaN or infinity; finite numbers are wanted.")
+            raise DataError(f"{latents} has values that are NaN, infinite or outside the range of float16 (±65,504).")
     levels = len(sizes) if books is None else books.levels
-    raw = assign(points, books) if books is not None and points is not None else sids[:, :levels].copy()
+    raw = (
+        assign(as_tensor(points), books).numpy()
+        if books is not None and points is not None
+        else sids[:, :levels].copy()
+    )
     return SidIndex(SidTable(ids, sids, sizes), raw, points, books, None, IMPORTED, {"imported": {"codes": codes.name}})
 
 
 def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray, Int16[np.ndarray, "item level"]]:
     available = column_names(path)
-    found = resolve_columns(available, columns, required=("id",), optional=("sid",), path=path)
+    names = resolve_columns(available, columns, required=("id",), optional=("sid",), path=path)
     batches = list(read_batches(path, rows=1 << 16))
     if not batches:
-        raise DataError(f"{path} holds no items; wanted one row an item.")
+        raise DataError(f"{path} has no items. Expected one row per item.")
     table = pa.Table.from_batches(batches)
-    ids = pc.utf8_trim_whitespace(pc.cast(table[found["id"]], pa.string())).combine_chunks()
+    ids = pc.utf8_trim_whitespace(pc.cast(table[names["id"]], pa.string())).combine_chunks()
     if ids.null_count or pc.any(pc.equal(ids, "")).as_py():
-        raise DataError(f"{path}: column {found['id']!r} has an empty id; every item needs one.")
+        raise DataError(f"{path}: column {names['id']!r} has an empty id. Every item needs one.")
     if len(pc.unique(ids)) != len(ids):
-        raise DataError(f"{path}: column {found['id']!r} repeats an id; one row an item is wanted.")
-    if "sid" in found:
-        values = [_codes_in(value) for value in table[found["sid"]].to_pylist()]
+        raise DataError(f"{path}: column {names['id']!r} repeats an id. Expected one row per item.")
+    if "sid" in names:
+        values = [_codes_in(value) for value in table[names["sid"]].to_pylist()]
         lengths = {len(value) for value in values}
         if len(lengths) != 1:
             raise DataError(
-                f"{path}: column {found['sid']!r} holds SIDs of lengths {sorted(lengths)}; one length is wanted."
+                f"{path}: column {names['sid']!r} has SIDs of lengths {sorted(lengths)}. Expected one length."
             )
     else:
-        levels = [name for name in available if name != found["id"]]
+        levels = [name for name in available if name != names["id"]]
         if not levels:
             raise DataError(
-                f"{path} has no codes: wanted a list column 'sid', or one column a level beside {found['id']!r}."
+                f"{path} has no codes. Expected a list column 'sid', or one column per level beside {names['id']!r}."
             )
         values = list(zip(*(table[name].to_pylist() for name in levels), strict=True))
-    return ids, _as_codes(values, path)
+    return ids, _parse_codes(values, path)
 
 
 def _codes_in(value: object) -> list:
@@ -94,13 +100,13 @@ def _codes_in(value: object) -> list:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _as_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
+def _parse_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
     bad = next((row for row, value in enumerate(values) if not _are_integers(value)), None)
     if bad is not None:
-        raise DataError(f"{path}: row {first_row(path) + bad} holds a code that is no whole number.")
+        raise DataError(f"{path}: row {first_row(path) + bad} has a code that is not a whole number.")
     codes = np.array([[int(float(code)) for code in value] for value in values], dtype=np.int64)
     if codes.min(initial=0) < 0 or codes.max(initial=0) > MAX_CODES:
-        raise DataError(f"{path} holds codes from {codes.min()} to {codes.max()}; wanted 0 to {MAX_CODES}.")
+        raise DataError(f"{path} has codes from {codes.min()} to {codes.max()}. Expected 0 to {MAX_CODES}.")
     return codes.astype(np.int16)
 
 
@@ -118,37 +124,50 @@ def _sizes(sids: Int16[np.ndarray, "item level"], books: Codebooks | None) -> tu
     extra = len(needed) - books.levels
     if extra not in (0, 1):
         raise DataError(
-            f"{len(needed)} codes an item came with {books.levels} codebooks; wanted as many, or one fewer."
+            f"Items have {len(needed)} codes, but there are {books.levels} codebooks. Expected as many or one fewer."
         )
     return (*books.sizes, *needed[books.levels :])
 
 
-def _read_codebooks(path: Path) -> Codebooks:
+def _read_codebooks(path: Path, sids: Int16[np.ndarray, "item level"]) -> Codebooks:
     if path.suffix == ".npy":
-        return Codebooks.of(list(_read_array(path, dims=3)))
+        return _without_padding(_read_array(path, dims=3), sids)
     tensors = _load(path)
+    if Codebooks.are_in(tensors):
+        return Codebooks.from_arrays(tensors)
     stacked = [tensor for tensor in tensors.values() if tensor.ndim == 3]
-    if len(stacked) == 1:  # one tensor of all levels, as restd itself writes it, whatever stands beside it
-        return Codebooks.of(list(stacked[0]))
+    if len(stacked) == 1:
+        return _without_padding(stacked[0], sids)
     if not tensors:
-        raise DataError(f"{path} holds no tensors; wanted [level, code, dim], or [code, dim] a level.")
+        raise DataError(f"{path} has no tensors. Expected [level, code, dim], or [code, dim] per level.")
     first = next(iter(tensors.values()))
     if any(tensor.ndim != 2 or tensor.shape[1] != first.shape[1] for tensor in tensors.values()):
         raise DataError(
-            f"{path} holds {[t.shape for t in tensors.values()]}; wanted [level, code, dim], or [code, dim] a level."
+            f"{path} has tensors {[t.shape for t in tensors.values()]}. Expected [level, code, dim], or "
+            "[code, dim] per level."
         )
     by_number = sorted(tensors, key=lambda name: [int(part) for part in re.findall(r"\d+", name)] or [0])
     return Codebooks.of([tensors[name] for name in by_number])
+
+
+def _without_padding(
+    values: Float[np.ndarray, "level code dim"], sids: Int16[np.ndarray, "item sid_level"]
+) -> Codebooks:
+    """Rows of zeros after a level's last codeword are padding, unless an item has their code."""
+    sizes = [int(np.flatnonzero(book.any(axis=1)).max(initial=0)) + 1 for book in values]
+    for level, largest in enumerate(sids.max(axis=0, initial=0)[: len(sizes)]):
+        sizes[level] = min(max(sizes[level], int(largest) + 1), values.shape[1])
+    return Codebooks.of([book[:size] for book, size in zip(values, sizes, strict=True)])
 
 
 def _read_array(path: Path, *, dims: int) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else next(iter(_load(path).values()), _NONE)
     except (ValueError, OSError) as error:
-        raise DataError(f"{path} could not be read as an array of numbers: {error}.") from error
+        raise DataError(f"{path} cannot be read as an array of numbers: {error}.") from error
     if array.ndim != dims or not np.issubdtype(array.dtype, np.floating):
         raise DataError(
-            f"{path} holds {array.dtype} of shape {array.shape}; wanted floating-point numbers in {dims} axes."
+            f"{path} has {array.dtype} of shape {array.shape}. Expected floating-point numbers in {dims} axes."
         )
     return array
 
@@ -157,4 +176,4 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} could not be read as safetensors ({error}); wanted .npy or .safetensors.") from error
+        raise DataError(f"{path} cannot be read as safetensors ({error}). Expected .npy or .safetensors.") from error

@@ -7,10 +7,10 @@ import faiss
 import numpy as np
 from jaxtyping import Float, Int, Int64
 
+from restd.codes import as_tensor, assign, last_residuals, nearest, trajectory
+from restd.codes.keys import collision_groups, pack
 from restd.encode import Embeddings
-from restd.index.keys import collision_groups, pack
 from restd.index.sid_index import SidIndex
-from restd.quantize import assign, last_residuals, nearest, trajectory
 
 _ROWS = 65_536
 _COLLAPSED = 0.1
@@ -91,7 +91,7 @@ def measure_quality(
     after, _ = collision_groups(pack(index.sids, index.sizes))
     stored = None
     if index.latents is not None and index.codebooks is not None:
-        left = last_residuals(index.latents, index.sids, index.codebooks)
+        left = last_residuals(as_tensor(index.latents), as_tensor(index.sids), index.codebooks).numpy()
         stored = float(np.square(left).sum(1).mean() / _mean_square(index.latents))
     return IndexQuality(
         items=len(index),
@@ -113,13 +113,15 @@ def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20
     """Share of the embeddings' variance that the raw codes lose, measured where it matters: after decoding."""
     assert index.quantizer is not None
     vectors = embeddings.sample(sample, seed=seed)
-    wanted = index.quantizer.prepared(vectors)
+    originals = index.quantizer.prepared(vectors)
     latents = index.quantizer.latents(vectors)
     codebooks = index.quantizer.codebooks
-    decoded = latents.astype(np.float32) - last_residuals(latents, assign(latents, codebooks), codebooks)
+    points = as_tensor(latents)
+    left = last_residuals(points, assign(points, codebooks), codebooks)
+    decoded = (points.float() - left).numpy()
     rebuilt = index.quantizer.reconstruct(decoded)
-    variance = np.square(wanted - wanted.mean(axis=0)).sum(1).mean()
-    return float(np.square(rebuilt - wanted).sum(1).mean() / variance)
+    variance = np.square(originals - originals.mean(axis=0)).sum(1).mean()
+    return float(np.square(rebuilt - originals).sum(1).mean() / variance)
 
 
 def _level(
@@ -191,7 +193,8 @@ def _level_errors(index: SidIndex) -> list[float | None]:
     sums = np.zeros(index.codebooks.levels + 1)
     for start in range(0, len(index), _ROWS):
         rows = slice(start, start + _ROWS)
-        sums += np.square(trajectory(index.latents[rows], index.raw[rows], index.codebooks)).sum((0, 2))
+        steps = trajectory(as_tensor(index.latents[rows]), as_tensor(index.raw[rows]), index.codebooks)
+        sums += np.square(steps.numpy()).sum((0, 2))
     return [float(value / sums[0]) for value in sums[1:]] + missing[index.codebooks.levels :]
 
 
@@ -203,11 +206,11 @@ def _conflicts(index: SidIndex) -> list[float | None]:
     counts = np.zeros(index.codebooks.levels)
     for start in range(0, len(index), _ROWS):
         rows = slice(start, start + _ROWS)
-        residual = index.latents[rows].astype(np.float32)
+        stored = as_tensor(index.sids[rows])
+        steps = trajectory(as_tensor(index.latents[rows]), stored, index.codebooks)
         for level in range(index.codebooks.levels):
-            book, stored = index.codebooks.level(level), index.sids[rows, level]
-            counts[level] += (nearest(residual, book) != stored).sum()
-            residual -= book[stored]
+            best = nearest(steps[:, level], index.codebooks.level(level))
+            counts[level] += int((best != stored[:, level]).sum())
     return [float(value / len(index)) for value in counts] + missing[index.codebooks.levels :]
 
 
@@ -218,30 +221,30 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
     search = faiss.IndexFlatL2(index.latents.shape[1])
     for start in range(0, len(index), _ROWS):
         search.add(index.latents[start : start + _ROWS].astype(np.float32))
-    _, found = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
-    itself = found == rows[:, None]
+    _, neighbour_rows = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
+    itself = neighbour_rows == rows[:, None]
     itself[~itself.any(axis=1), -1] = True  # copies pushed it out of its own list: drop the farthest instead
     others = ~itself
-    same = index.sids[found] == index.sids[rows][:, None]
+    same = index.sids[neighbour_rows] == index.sids[rows][:, None]
     prefix = np.logical_and.accumulate(same, axis=2)
     return [float(prefix[:, :, level][others].mean()) for level in range(len(index.sizes))]
 
 
 def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
-    found = []
+    warnings = []
     for number, level in enumerate(levels):
         raw = perplexity(np.bincount(index.raw[:, number]))  # repair spreads a collapse out, and would hide it
         if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
-            found.append(
+            warnings.append(
                 f"Level {level.level} has collapsed: its {level.codes} codes are used like {raw:.1f}. "
-                "Look at the vectors (are most of them alike?), train an RQ-VAE at a lower learning rate, or ask for "
-                "fewer codes (--codes)."
+                "Check whether most vectors are alike, train an RQ-VAE at a lower learning rate, or use fewer codes "
+                "(--codes)."
             )
         if level.single_child > _IDLE and level.level < len(levels):  # the last level is there to tell items apart
-            found.append(
+            warnings.append(
                 f"Level {level.level} decides little: {level.single_child:.0%} of the prefixes before it have one "
-                "child. Ask for fewer codes (--codes)."
+                "child. Use fewer codes (--codes)."
             )
     if colliding:
-        found.append(f"{colliding:,} items share their SID with another; search returns them together.")
-    return found
+        warnings.append(f"{colliding:,} items share their SID with another; search returns them together.")
+    return warnings

@@ -12,17 +12,19 @@ from jaxtyping import Bool, Float, Float16, Int16
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
+from restd.codes import Codebooks, Trie, as_tensor, assign, trajectory
 from restd.errors import ArtifactError, ConfigError, DataError
-from restd.index.growth import Drift, measure_drift
-from restd.index.policies import Problem, policy_named
+from restd.index.collisions import CollisionProblem
+from restd.index.drift import Drift, measure_drift
+from restd.index.policies import POLICIES
 from restd.index.table import SidTable
-from restd.index.trie import Trie
-from restd.quantize import Codebooks, Quantizer, assign, quantizer_from_state, trajectory
+from restd.quantize import Quantizer, check_latents, restore_quantizer
 
 KIND = "sid-index"
 SCHEMA = 1
 FOLDER = "index"
 """Where `restd index --out DIR` puts the index itself, beside the stages it was made from."""
+_LEARNED = "quantizer."
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +69,23 @@ class SidIndex:
 
     @cached_property
     def trie(self) -> Trie:
-        """Trie of the stored SIDs; built when first wanted."""
+        """Trie of the stored SIDs; built when first used."""
         return Trie.of(self.sids, self.sizes)
 
-    def geometry(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
+    def latents_and_codebooks(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
         """Latents and codebooks; an error where the index has none."""
         if self.latents is None or self.codebooks is None:
             raise ConfigError(
-                "This index was imported without latents or codebooks, so it has no residuals; "
-                "import it again with --codebooks and --latents, or build one with restd index."
+                "This index was imported without latents or codebooks, so it has no residuals. Import it again with "
+                "--codebooks and --latents, or build one with restd index build."
             )
         return self.latents, self.codebooks
 
     def trajectory(self, rows: Iterable[int] | np.ndarray) -> Float[np.ndarray, "row step dim"]:
         """Residuals r_0 .. r_L of items along their stored SIDs."""
-        latents, codebooks = self.geometry()
-        chosen = np.asarray(rows)
-        return trajectory(latents[chosen], self.sids[chosen], codebooks)
+        latents, codebooks = self.latents_and_codebooks()
+        rows = np.asarray(rows)
+        return trajectory(as_tensor(latents[rows]), as_tensor(self.sids[rows]), codebooks).numpy()
 
     def layout(self) -> dict[str, Any]:
         """What a trained model is bound to: codebooks and level sizes, whatever the items."""
@@ -99,22 +101,24 @@ class SidIndex:
         """
         if self.quantizer is None:
             raise ConfigError(
-                "This index was imported without a quantiser, so it cannot take new items; build one instead."
+                "This index was imported without a quantiser, so no items can be added. Build an index instead."
             )
-        latents, codebooks = self.geometry()
+        latents, codebooks = self.latents_and_codebooks()
         _refuse_known(self.table, ids)
         self._check_vectors(ids, vectors)
         fresh = self.quantizer.latents(vectors)
-        codes = assign(fresh, codebooks)
-        taken = None if self.policy == "none" else self.sids
-        found = policy_named(self.policy)(Problem(fresh, codes, codebooks, taken=taken, sizes=self.sizes))
+        check_latents(fresh)
+        codes = assign(as_tensor(fresh), codebooks).numpy()
+        policy = POLICIES[self.policy]
+        occupied = None if policy.shares else self.sids
+        resolution = policy.resolve(CollisionProblem(fresh, codes, codebooks, occupied=occupied, sizes=self.sizes))
         table = SidTable(
             pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
-            np.concatenate([self.sids, found.sids]),
+            np.concatenate([self.sids, resolution.sids]),
             self.sizes,
         )
         raw, latents = np.concatenate([self.raw, codes]), np.concatenate([latents, fresh])
-        edited = float(found.edited.any(axis=1).mean()) if len(ids) else 0.0
+        edited = float(resolution.edited.any(axis=1).mean()) if len(ids) else 0.0
         drift = measure_drift(latents, raw, codebooks, before=len(self), edited=edited)
         return replace(self, table=table, raw=raw, latents=latents), drift
 
@@ -123,23 +127,21 @@ class SidIndex:
         keep = np.ones(len(self), bool)
         keep[self.table.rows(ids)] = False
         if not keep.any():
-            raise ConfigError("Removing these items would leave the index empty; remove the folder instead.")
+            raise ConfigError("Removing these items would leave the index empty. Remove the folder instead.")
         table = SidTable(self.table.ids.filter(pa.array(keep)), self.sids[keep], self.sizes)
         latents = None if self.latents is None else self.latents[keep]
         return replace(self, table=table, raw=self.raw[keep], latents=latents)
 
     def _check_vectors(self, ids: Sequence[str], vectors: np.ndarray) -> None:
-        latents, _ = self.geometry()
+        latents, _ = self.latents_and_codebooks()
         assert self.quantizer is not None
-        wanted = self.quantizer.reconstruct(latents[:1]).shape[1]
-        if vectors.ndim != 2 or vectors.shape != (len(ids), wanted):
-            raise DataError(
-                f"Vectors of shape {vectors.shape} came for {len(ids):,} new items; wanted ({len(ids)}, {wanted})."
-            )
+        expected = (len(ids), self.quantizer.reconstruct(latents[:1]).shape[1])
+        if vectors.shape != expected:
+            raise DataError(f"Expected vectors of shape {expected} for {len(ids):,} new items, got {vectors.shape}.")
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             raise DataError(
-                f"The vector of item {ids[int(bad.argmax())]!r} holds NaN or infinity; finite numbers are wanted."
+                f"The vector of item {ids[int(bad.argmax())]!r} has NaN or infinite values. Expected finite numbers."
             )
 
     def save(self, folder: Path, *, parents: Mapping[str, str] | None = None) -> None:
@@ -150,15 +152,15 @@ class SidIndex:
             "origin": dict(self.origin),
             "quantizer": None if self.quantizer is None else dict(self.quantizer.settings),
         }
-        items = pa.table({"id": self.table.ids, "sid": _as_lists(self.sids), "raw": _as_lists(self.raw)})
+        items = pa.table({"id": self.table.ids, "sid": _lists_of(self.sids), "raw": _lists_of(self.raw)})
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings, parents=parents) as writer:
             writer.table("items", items.to_batches(), schema=items.schema)
             if self.latents is not None:
                 writer.tensors("latents", {"latents": self.latents})
             if self.codebooks is not None:
                 learned = {} if self.quantizer is None else self.quantizer.tensors()
-                prefixed = {f"quantizer.{name}": value for name, value in learned.items()}
-                writer.tensors("codebooks", {"codebooks": self.codebooks.values, **prefixed})
+                prefixed = {f"{_LEARNED}{name}": value for name, value in learned.items()}
+                writer.tensors("codebooks", {**self.codebooks.to_arrays(), **prefixed})
 
     @classmethod
     def load(cls, folder: Path) -> "SidIndex":
@@ -169,19 +171,21 @@ class SidIndex:
         artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
         settings, files = artifact.manifest.settings, artifact.manifest.files
         items = artifact.table("items")
-        table = SidTable(items["id"].combine_chunks(), _as_codes(items["sid"]), tuple(settings["layout"]["sizes"]))
-        raw = _as_codes(items["raw"])
+        table = SidTable(items["id"].combine_chunks(), _codes_of(items["sid"]), tuple(settings["layout"]["sizes"]))
+        raw = _codes_of(items["raw"])
         latents = artifact.tensors("latents")["latents"] if "latents.safetensors" in files else None
         codebooks = quantizer = None
         if "codebooks.safetensors" in files:
-            tensors = artifact.tensors("codebooks")
-            codebooks = Codebooks(tensors.pop("codebooks"), table.sizes[: raw.shape[1]])
+            arrays = artifact.tensors("codebooks")
+            codebooks = Codebooks.from_arrays(arrays, sizes=table.sizes[: raw.shape[1]])
             if settings["quantizer"] is not None:
-                learned = {name.removeprefix("quantizer."): value for name, value in tensors.items()}
-                quantizer = quantizer_from_state(settings["quantizer"], learned, codebooks)
+                learned = {
+                    name.removeprefix(_LEARNED): array for name, array in arrays.items() if name.startswith(_LEARNED)
+                }
+                quantizer = restore_quantizer(settings["quantizer"], learned, codebooks)
             if codebooks.fingerprint() != settings["layout"]["codebooks"]:
                 raise ArtifactError(
-                    f"{folder}: its codebooks are not the ones its manifest names; make the index again."
+                    f"{folder}: its codebooks are not the ones that its manifest names. Build the index again."
                 )
         return cls(table, raw, latents, codebooks, quantizer, settings["policy"], settings["origin"])
 
@@ -190,14 +194,14 @@ def _refuse_known(table: SidTable, ids: Sequence[str]) -> None:
     known = set(table.ids.to_pylist())
     for item in ids:
         if item in known:
-            raise DataError(f"Item {item!r} is in the index already, or twice among the new ones; remove it first.")
+            raise DataError(f"Item {item!r} is in the index already, or twice among the new items. Remove it first.")
         known.add(item)
 
 
-def _as_lists(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:
+def _lists_of(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(codes.ravel()), codes.shape[1])
 
 
-def _as_codes(column: pa.ChunkedArray) -> Int16[np.ndarray, "item level"]:
+def _codes_of(column: pa.ChunkedArray) -> Int16[np.ndarray, "item level"]:
     lists = column.combine_chunks()
     return lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)

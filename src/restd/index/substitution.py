@@ -1,4 +1,4 @@
-"""Other addresses for an item whose Semantic ID is taken, cheapest in quantisation error first."""
+"""Other addresses for an item whose Semantic ID is in use, cheapest in quantisation error first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from restd.index.keys import radices
-from restd.quantize import Codebooks, last_residuals
+from restd.codes import Codebooks, as_tensor, last_residuals
+from restd.codes.keys import radices
 
 _SHORTLIST = 4096
 
@@ -25,21 +25,21 @@ def nearest_substitutions(
 ) -> Int64[np.ndarray, "item candidate"]:
     """Keys of the `count` cheapest SIDs that differ from each item's own in exactly one code, by final error ‖r_L‖².
 
-    Putting code j for y at level t leaves the residual r_L + c_{t,y} - c_{t,j}: one matrix product a level gives all
+    Putting code j for y at level t leaves the residual r_L + c_{t,y} - c_{t,j}: one matrix product per level gives all
     errors.
     """
     offsets = np.cumsum([0, *codebooks.sizes])
     errors = torch.empty(len(codes), int(offsets[-1]))
-    leftover = torch.from_numpy(last_residuals(latents, codes, codebooks))
+    leftover = last_residuals(as_tensor(latents), as_tensor(codes), codebooks)
     rows = torch.arange(len(codes))
     for level in range(codebooks.levels):
-        book = torch.from_numpy(codebooks.level(level))
+        book = codebooks.level(level)
         own = torch.from_numpy(codes[:, level].astype(np.int64))
-        wanted = leftover + book[own]
+        target = leftover + book[own]
         error = errors[:, offsets[level] : offsets[level + 1]]
-        torch.mm(wanted, book.T * -2, out=error)
+        torch.mm(target, book.T * -2, out=error)
         error += book.square().sum(1)
-        error += wanted.square().sum(1, keepdim=True)
+        error += target.square().sum(1, keepdim=True)
         error[rows, own] = torch.inf
     shortest = min(count, errors.shape[1] - codebooks.levels)
     column = torch.topk(errors, shortest, dim=1, largest=False).indices.numpy()
@@ -61,7 +61,7 @@ def all_substitutions(
     [0, 3, 2]
     """
     around = _Neighbourhood.of(codes, codebooks)
-    leftover = torch.from_numpy(last_residuals(latent[None], codes[None], codebooks)[0])
+    leftover = last_residuals(as_tensor(latent[None]), as_tensor(codes[None]), codebooks)[0]
     for changes in range(1, min(2, codebooks.levels) + 1):
         blocks = [around.block(levels, leftover, around.key) for levels in combinations(around.levels, changes)]
         yield from _ascending([error for error, _ in blocks], [keys for _, keys in blocks])
@@ -84,7 +84,7 @@ class _Neighbourhood:
     @classmethod
     def of(cls, codes: Int[np.ndarray, "level"], codebooks: Codebooks) -> "_Neighbourhood":
         weights = radices(codebooks.sizes)
-        books = tuple(torch.from_numpy(codebooks.level(level)) for level in range(codebooks.levels))
+        books = tuple(codebooks.level(level) for level in range(codebooks.levels))
         own = tuple(int(code) for code in codes)
         return cls(books, tuple(weights.tolist()), own, int(np.dot(np.array(own), weights)))
 

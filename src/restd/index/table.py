@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int16, Int64
 
+from restd.codes.keys import pack
 from restd.errors import DataError
-from restd.index.keys import pack
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class SidTable:
             return np.array([self._row_of[item] for item in items], np.int64)
         except KeyError as error:
             raise DataError(
-                f"Item {error.args[0]!r} is not in this index of {len(self):,} items; check the id."
+                f"Item {error.args[0]!r} is not in this index of {len(self):,} items. Check the id."
             ) from error
 
     def sid(self, item: str) -> tuple[int, ...]:

@@ -1,32 +1,40 @@
-"""Generative retrievers behind one contract: T5 and mT5, CaLIR, TIGER, and a compact one for ordinary machines."""
+"""Generative retrievers behind one contract, by registration: compact, T5 and mT5, CaLIR, TIGER, and yours."""
 
-from restd.models.asking import prepare_queries
-from restd.models.calir import CachedRoutes, CalirBackbone, CalirConfig, CategoryHeads, route_texts
-from restd.models.categories import Categories, induce
+# ruff: noqa: I001
+# The order of the first four is the order of registration, in which backbones are listed.
+
 from restd.models.compact import CompactBackbone, CompactConfig
-from restd.models.contract import Backbone, Memory, Output
-from restd.models.store import (
-    AnyBackbone,
-    ModelConfig,
-    describe,
-    make_backbone,
-    open_model,
-    read_backbone,
-    refuse_other_layout,
-    task_of,
-    write_backbone,
-)
 from restd.models.t5 import T5Backbone, T5Config
-from restd.models.tiger import SidHistories, TigerBackbone, TigerConfig
+from restd.models.calir import CalirBackbone, CalirConfig, CategoryHeads
+from restd.models.tiger import TigerBackbone, TigerConfig
+
+from restd.models.categories import Categories, CategorySettings, induce
+from restd.models.contract import Backbone, Memory, Output, load_weights
+from restd.models.inputs import SidHistories
+from restd.models.registry import (
+    BACKBONES,
+    BackboneKind,
+    BuildContext,
+    ModelConfig,
+    backbones_for,
+    default_backbone,
+    kind_of,
+    make_backbone,
+)
+from restd.models.routing import CachedRoutes, route_texts
+from restd.models.store import open_model, read_backbone, read_description, refuse_other_layout, task_of
 
 __all__ = [
-    "AnyBackbone",
+    "BACKBONES",
     "Backbone",
+    "BackboneKind",
+    "BuildContext",
     "CachedRoutes",
     "CalirBackbone",
     "CalirConfig",
     "Categories",
     "CategoryHeads",
+    "CategorySettings",
     "CompactBackbone",
     "CompactConfig",
     "Memory",
@@ -37,14 +45,16 @@ __all__ = [
     "T5Config",
     "TigerBackbone",
     "TigerConfig",
-    "describe",
+    "backbones_for",
+    "default_backbone",
     "induce",
+    "kind_of",
+    "load_weights",
     "make_backbone",
     "open_model",
-    "prepare_queries",
     "read_backbone",
+    "read_description",
     "refuse_other_layout",
     "route_texts",
     "task_of",
-    "write_backbone",
 ]

@@ -1,25 +1,25 @@
 """CaLIR: latent steps before the first code, each told by a category head what it should be thinking of."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from restd.artifacts import Artifact
+from restd.artifacts.store import Writer
+from restd.config import plain
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
-from restd.models.categories import Categories
-from restd.models.compact import CompactBackbone
-from restd.models.contract import Memory, Output, seeded
-from restd.models.decoding import Normalizer, Stepper
-from restd.models.t5 import T5Backbone
-
-_ROUTED = 64
+from restd.models.calir_losses import CategoryLoss
+from restd.models.categories import Categories, CategorySettings
+from restd.models.contract import Backbone, Memory, Output, TrainingPairs, seeded, to_arrays
+from restd.models.decode_protocol import Normalizer, Stepper
+from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,14 @@ class CalirConfig:
     branching: tuple[int, ...] = (16, 8, 4)
 
     def __post_init__(self) -> None:
-        if self.body not in ("t5", "compact"):
-            raise ConfigError(f"CaLIR's body {self.body!r} is unknown; wanted t5 or compact.")
+        bodies = [kind.name for kind in BACKBONES.entries() if kind.latent_steps]
+        if self.body not in bodies:
+            names = " or ".join(bodies)
+            raise ConfigError(f"calir.body must be a backbone with latent steps ({names}), got {self.body!r}.")
         if self.depth < 1 or len(self.branching) < self.depth:
             raise ConfigError(
-                f"A depth of {self.depth} with branching {self.branching} cannot be used; wanted a depth of at least 1 "
-                "and a number of clusters for each depth."
+                "calir.depth must be at least 1, and calir.branching must have a number of clusters for each depth; "
+                f"got depth {self.depth} and branching {self.branching}."
             )
 
 
@@ -70,67 +72,63 @@ class CategoryHeads(nn.Module):
 
     def scores(self, embedded: Sequence[Float[Tensor, "row width"]]) -> list[Float[Tensor, "row _"]]:
         """Scores over the categories of each step's depth."""
-        return [classify(held) for classify, held in zip(self.classify, embedded, strict=True)]
+        return [classify(points) for classify, points in zip(self.classify, embedded, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class CachedRoutes:
-    """Categories of queries as one model chose them, for models whose own choice should not matter."""
-
-    of_query: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, backbone: "CalirBackbone", queries: Sequence[str], *, width: int) -> "CachedRoutes":
-        """Route queries with a model as it is now."""
-        return cls(dict(zip(queries, map(tuple, route_texts(backbone, queries, width=width).tolist()), strict=True)))
-
-    def route(self, queries: Sequence[str]) -> Int64[np.ndarray, "query width"]:
-        """Look queries up; one that was not routed is an error."""
-        for query in queries:
-            if query not in self.of_query:
-                raise ConfigError(f"Query {query!r} has no cached route; route it with the model the cache came from.")
-        return np.array([self.of_query[query] for query in queries], np.int64)
-
-
-class CalirBackbone(nn.Module):
+class CalirBackbone(Backbone):
     """A body with latent steps, and category heads that supervise and route.
 
     The last latent state predicts the first code. Without the category losses, one latent step is the plain body.
     """
 
-    def __init__(
-        self, body: T5Backbone | CompactBackbone, categories: Categories, config: CalirConfig, *, seed: int
-    ) -> None:
-        super().__init__()
+    kind = "calir"
+
+    def __init__(self, body: Backbone, categories: Categories, config: CalirConfig, *, seed: int) -> None:
+        super().__init__(body.sizes, body.width, config)
         if body.config.steps != config.depth or categories.depth != config.depth:
             raise ConfigError(
-                f"A body of {body.config.steps} latent steps and categories of {categories.depth} depths were given; "
-                f"CaLIR ties both to its depth, {config.depth}."
+                f"CaLIR's body must have as many latent steps, and the categories as many depths, as calir.depth "
+                f"({config.depth}); got {body.config.steps} latent steps and categories of {categories.depth} depths."
             )
-        self.config, self.table = config, categories
-        self.ids: pa.StringArray | None = None
-        """Items whose categories these are; unset, those of the index it is trained for, row for row."""
+        self.categories = categories
         self.body = body
         self.heads = CategoryHeads(body.width, categories.counts, dropout=config.dropout, seed=seed)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Codes of each level."""
-        return self.body.sizes
-
-    @property
-    def width(self) -> int:
-        """Width of the decoder's states."""
-        return self.body.width
 
     @property
     def rates(self) -> dict[str, float]:
         """The body's."""
         return {f"body.{name}": rate for name, rate in self.body.rates.items()}
 
-    def prepare(self, texts: Sequence[str], *, task: str = "query", cache: Path | None = None) -> Ragged:
+    @property
+    def unused_parameters(self) -> bool:
+        """The body's."""
+        return self.body.unused_parameters
+
+    def start_continuation(self) -> None:
+        """Freeze the category heads, as the paper's continuation does."""
+        self.heads.requires_grad_(False)
+
+    def extra_loss(self, pairs: TrainingPairs, settings: CategorySettings) -> CategoryLoss:
+        """L_HSR and L_QRE."""
+        assert self.categories is not None
+        return CategoryLoss(self.heads, self.categories, pairs, settings)
+
+    def describe(self) -> dict[str, Any]:
+        """The body's description, and CaLIR's own settings."""
+        assert self.categories is not None
+        own = {"kind": self.kind, "calir": plain(self.config), "induced": self.categories.induced}
+        return {**self.body.describe(), **own}
+
+    def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
+        """The body, the category heads and the categories of the items."""
+        assert self.categories is not None
+        writer.tensors("category-heads", to_arrays(_part(state, "heads.", keep=True)))
+        self.categories.write(writer, ids)
+        self.body.write(writer, _part(state, "body."), ids)
+
+    def prepare(self, texts: Any, *, role: str = "query", cache: Path | None = None) -> Ragged:
         """As the body does."""
-        return self.body.prepare(texts, task=task, cache=cache)
+        return self.body.prepare(texts, role=role, cache=cache)
 
     def encode(self, inputs: Inputs) -> Memory:
         """As the body does."""
@@ -163,20 +161,46 @@ class CalirBackbone(nn.Module):
         return self.body.stepper(normalizer=normalizer)
 
 
-@torch.inference_mode()
-def route_texts(backbone: CalirBackbone, texts: Sequence[str], *, width: int) -> Int64[np.ndarray, "text width"]:
-    """Route many texts; the model's mode is put back when done."""
-    if width < 1:
-        raise ConfigError(f"A category width of {width} routes nowhere; wanted at least 1.")
-    was = backbone.training
-    backbone.eval()
-    device = next(backbone.parameters()).device
-    prepared = backbone.prepare(texts)
-    found = [np.zeros((0, min(width, backbone.table.counts[-1])), np.int64)]
-    for start in range(0, len(texts), _ROUTED):
-        inputs = prepared.batch(np.arange(start, min(start + _ROUTED, len(texts)))).to(device)
-        routed = backbone.route(backbone.encode(inputs), width=width)
-        assert routed is not None
-        found.append(routed.cpu().numpy())
-    backbone.train(was)
-    return np.concatenate(found)
+def _part(state: Mapping[str, Tensor], prefix: str, *, keep: bool = False) -> dict[str, Tensor]:
+    """Weights whose names start with a prefix, without it unless it is to be kept."""
+    return {name if keep else name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
+
+
+def _make(config: ModelConfig, context: BuildContext) -> CalirBackbone:
+    own = config.section("calir")
+    body = config.section(own.body)
+    if body.steps not in (0, own.depth):
+        raise ConfigError(
+            f"{own.body}.steps = {body.steps} contradicts calir.depth = {own.depth}: CaLIR ties latent steps to the "
+            "depth of its categories; set calir.depth alone."
+        )
+    if context.categories is None:
+        raise ConfigError("CaLIR needs categories of the items; take the catalogue's, or induce them.")
+    categories = context.categories(own.depth, own.branching[: own.depth])
+    inner = BACKBONES[own.body].make(config.with_section(own.body, replace(body, steps=own.depth)), context)
+    return CalirBackbone(inner, categories, own, seed=context.seed)
+
+
+def _read(artifact: Artifact, description: Mapping[str, Any]) -> CalirBackbone:
+    body = BACKBONES[description["body"]].read(artifact, description)
+    categories, ids = Categories.read(artifact, induced=description["induced"])
+    settings = {**description["calir"], "branching": tuple(description["calir"]["branching"])}
+    backbone = CalirBackbone(body, categories, CalirConfig(**settings), seed=0)
+    heads = {name: torch.from_numpy(value) for name, value in artifact.tensors("category-heads").items()}
+    backbone.load_state_dict(heads, strict=False)
+    backbone.category_ids = ids
+    return backbone
+
+
+BACKBONES.add(
+    BackboneKind(
+        name="calir",
+        summary="Latent steps supervised by item categories, on T5 or the compact decoder; searches likely categories.",
+        config=CalirConfig,
+        task="search",
+        make=_make,
+        read=_read,
+        body=lambda config: config.body,
+        routes=True,
+    )
+)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import torch
 from jaxtyping import Bool, Float, Int64
 
 from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
+from restd.codes import nearest
 from restd.errors import ConfigError
-from restd.quantize import KMeansConfig, nearest
-from restd.quantize.kmeans import fit_level
+from restd.quantize import fit_level
 
 OTHER = "(other)"
 BRANCHING = (16, 8, 4)
@@ -85,6 +86,25 @@ class Categories:
         return np.isin(self.of_item[:, -1], chosen)
 
 
+@dataclass(frozen=True, slots=True)
+class CategorySettings:
+    """The section [category]: losses of a backbone that knows categories, and how well it routes.
+
+    Args:
+        weight: α, weight of the categories that each latent step should name.
+        contrast: β, weight of the contrast with category prototypes.
+        temperature: temperature of that contrast.
+        paths: distinct category paths of a query's positives that count as its group, at most.
+        width: categories a query is routed to, for the recall that is reported.
+    """
+
+    weight: float = 0.1
+    contrast: float = 0.05
+    temperature: float = 0.1
+    paths: int = 3
+    width: int = 3
+
+
 def induce(
     vectors: Float[np.ndarray, "item dim"], *, branching: Sequence[int] = BRANCHING, seed: int = 0
 ) -> Categories:
@@ -93,7 +113,7 @@ def induce(
     The view must be another than the one whose codes the index holds, or the category is just the first code.
     """
     if not branching or min(branching) < 1:
-        raise ConfigError(f"Branching {tuple(branching)} makes no categories; wanted numbers such as 16, 8, 4.")
+        raise ConfigError(f"Branching must have numbers of at least 1, such as 16, 8, 4; got {tuple(branching)}.")
     paths: list[list[str]] = [[] for _ in range(len(vectors))]
     groups = [np.arange(len(vectors))]
     for depth, width in enumerate(branching):
@@ -101,9 +121,8 @@ def induce(
         for number, rows in enumerate(groups):
             size = min(width, len(rows))
             points = np.ascontiguousarray(vectors[rows], np.float32)
-            settings = KMeansConfig(seed=seed)
-            book = fit_level(points, size, config=settings, seed=seed + 1_000 * depth + number)
-            cluster = nearest(points, book)
+            book = fit_level(points, size, seed=seed + 1_000 * depth + number)
+            cluster = nearest(torch.from_numpy(points), torch.from_numpy(book)).numpy()
             for row, name in zip(rows, cluster, strict=True):
                 paths[row].append(f"{name + 1:02d}")
             inside.extend(rows[cluster == name] for name in np.unique(cluster))

@@ -1,17 +1,32 @@
 """The default retriever: a pretrained sentence encoder and a small decoder, for machines without an accelerator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from restd.encode import Encoder, Inputs, Ragged, SentenceTransformerEncoder, states_dim, states_of
+from restd.artifacts import Artifact
+from restd.artifacts.store import Writer
+from restd.encode import (
+    Encoder,
+    Inputs,
+    Ragged,
+    SentenceTransformerEncoder,
+    read_encoder,
+    states_dim,
+    states_of,
+    write_encoder,
+)
 from restd.errors import ConfigError
-from restd.models.contract import Memory, Output, code_loss, seeded
-from restd.models.decoder import CodeDecoder, DecoderShape
-from restd.models.decoding import Normalizer, Stepper
+from restd.models.compact_decoder import CodeDecoder, DecoderShape
+from restd.models.contract import Backbone, Memory, Output, code_loss, load_weights, seeded
+from restd.models.decode_protocol import Normalizer, Stepper
+from restd.models.query_encoder import find_encoder
+from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +59,12 @@ class CompactConfig:
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.heads < 1 or self.width % self.heads:
-            raise ConfigError(f"A width of {self.width} cannot be parted among {self.heads} heads; wanted a multiple.")
-        if self.blocks < 1 or self.feed < 1 or self.max_tokens < 2:
-            raise ConfigError(
-                f"{self.blocks} blocks with {self.feed}-fold feed-forward layers over {self.max_tokens} tokens cannot "
-                "be used; wanted at least 1, 1 and 2."
-            )
+            raise ConfigError(f"compact.width ({self.width}) must be divisible by compact.heads ({self.heads}).")
+        for name, least in (("blocks", 1), ("feed", 1), ("max_tokens", 2)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"compact.{name} must be at least {least}, got {getattr(self, name)}.")
         if not 0.0 <= self.dropout < 1.0:
-            raise ConfigError(f"A dropout of {self.dropout} was asked for; wanted 0 or more and below 1.")
+            raise ConfigError(f"compact.dropout must be at least 0 and below 1, got {self.dropout}.")
 
     @property
     def shape(self) -> DecoderShape:
@@ -59,7 +72,7 @@ class CompactConfig:
         return DecoderShape(self.width, self.blocks, self.heads, self.feed, self.dropout, self.steps)
 
 
-class CompactBackbone(nn.Module):
+class CompactBackbone(Backbone):
     """A sentence encoder, frozen or trained, and a pre-norm decoder over codes only.
 
     >>> import torch
@@ -71,46 +84,48 @@ class CompactBackbone(nn.Module):
     torch.Size([1, 2, 4])
     """
 
+    kind = "compact"
+
     def __init__(self, encoder: Encoder, sizes: tuple[int, ...], config: CompactConfig, *, seed: int) -> None:
-        super().__init__()
-        trainable = isinstance(encoder, SentenceTransformerEncoder) and encoder.token_dim is not None
-        if config.tune_encoder and not trainable:
-            raise ConfigError(
-                f"The encoder {encoder.identity['name']!r} cannot be trained; choose a sentence-transformers model "
-                "such as minilm, or leave compact.tune_encoder off."
-            )
-        self.config = config
+        super().__init__(sizes, config.width, config)
+        self._trained: SentenceTransformerEncoder | None = None
+        if config.tune_encoder:
+            self._trained = _trainable(encoder)
         self.sentence_encoder = encoder
         with seeded(seed):
             self.decoder = CodeDecoder(sizes, config.shape)
             self.project = nn.Linear(states_dim(encoder), config.width)
         self.norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
-        if config.tune_encoder and isinstance(encoder, SentenceTransformerEncoder):
-            self.encoder = encoder.module
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Codes of each level."""
-        return self.decoder.sizes
-
-    @property
-    def width(self) -> int:
-        """Width of the decoder's states."""
-        return self.config.width
+        if self._trained is not None:
+            self.encoder = self._trained.module
 
     @property
     def rates(self) -> dict[str, float]:
         """Learning rates of parts that want another one than the rest, relative to it."""
         return {"encoder.": self.config.encoder_rate}
 
-    def prepare(self, texts: Sequence[str], *, task: str = "query", cache: Path | None = None) -> Ragged:
+    @property
+    def unused_parameters(self) -> bool:
+        """A trained encoder has a pooling layer, which token states do not use."""
+        return self._trained is not None
+
+    def describe(self) -> dict[str, Any]:
+        """Settings, and which sentence encoder it is."""
+        return {**super().describe(), "encoder": self.sentence_encoder.identity}
+
+    def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
+        """Weights, and an encoder that was fitted to the catalogue: it exists nowhere else."""
+        super().write(writer, state, ids)
+        write_encoder(writer, self.sentence_encoder)
+
+    def prepare(self, texts: Sequence[str], *, role: str = "query", cache: Path | None = None) -> Ragged:
         """Token states of a frozen encoder, made once and kept in `cache`; token ids for a trained one.
 
-        Queries and items are read alike, so `task` changes nothing here.
+        Queries and items are read alike, so `role` changes nothing here.
         """
-        if isinstance(self.sentence_encoder, SentenceTransformerEncoder) and self.config.tune_encoder:
-            ids, cut = self.sentence_encoder.tokens(texts, limit=self.config.max_tokens)
+        if self._trained is not None:
+            ids, cut = self._trained.tokens(texts, limit=self.config.max_tokens)
             return Ragged.of(ids, cut=cut)
         return states_of(self.sentence_encoder, texts, limit=self.config.max_tokens, cache=cache)
 
@@ -118,8 +133,8 @@ class CompactBackbone(nn.Module):
         """Project token states to the decoder's width; run the encoder first where it is trained."""
         states = inputs.values
         if not states.is_floating_point():
-            assert isinstance(self.sentence_encoder, SentenceTransformerEncoder)
-            states = self.sentence_encoder.token_states(states, inputs.mask)
+            assert self._trained is not None
+            states = self._trained.token_states(states, inputs.mask)
         return Memory(self.dropout(self.norm(self.project(states))), inputs.mask)
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
@@ -134,12 +149,48 @@ class CompactBackbone(nn.Module):
         """Mean cross-entropy over levels; there is no end to predict."""
         return code_loss(self.logits(output.states), sids)
 
-    def route(self, memory: Memory, *, width: int) -> None:
-        """It knows no categories of its own."""
-        return None
-
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy the decoder's weights for decoding level by level."""
         from restd.models.compact_stepper import CompactStepper
 
         return CompactStepper(self, normalizer=normalizer)
+
+
+def _trainable(encoder: Encoder) -> SentenceTransformerEncoder:
+    """The encoder as one that can be trained; any other is an error."""
+    if isinstance(encoder, SentenceTransformerEncoder) and encoder.token_dim is not None:
+        return encoder
+    raise ConfigError(
+        f"The encoder {encoder.identity['name']!r} cannot be trained; choose a sentence-transformers model such as "
+        "minilm, or leave compact.tune_encoder off."
+    )
+
+
+def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
+    own = config.section("compact")
+    encoder = find_encoder(own.encoder, context.index, context.folder)
+    return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed)
+
+
+def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone:
+    encoder = read_encoder(artifact, description["encoder"])
+    config = CompactConfig(**description["config"])
+    return load_weights(CompactBackbone(encoder, tuple(description["sizes"]), config, seed=0), artifact)
+
+
+BACKBONES.add(
+    BackboneKind(
+        name="compact",
+        summary="A pretrained sentence encoder, frozen by default, and a small decoder; trains without an accelerator.",
+        config=CompactConfig,
+        task="search",
+        make=_make,
+        read=_read,
+        base_training={
+            **{"updates": 0, "epochs": 12, "micro": 128, "lr": 1e-3, "weight_decay": 0.05, "warm_up": 0.05},
+            "indexing": "title",
+        },
+        continued_training={"micro": 128, "lr": 1e-4},
+        latent_steps=True,
+    )
+)

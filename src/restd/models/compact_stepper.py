@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from restd.models.cached_decoder import Affine, CachedStepper, Decoder, Head, Layer, transposed
 from restd.models.compact import CompactBackbone
-from restd.models.decoder import Block
-from restd.models.decoding import Normalizer
-from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.compact_decoder import Block
+from restd.models.decode_protocol import Normalizer
 
 
 class CompactStepper(CachedStepper):

@@ -1,18 +1,30 @@
 """What a generative retriever must offer, whatever network it is."""
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from restd._arrow import pc
+from restd.artifacts import Artifact
+from restd.artifacts.store import Writer
+from restd.config import plain
+from restd.data import Query
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
-from restd.models.decoding import Memory, Normalizer, Stepper
+from restd.index import SidIndex
+from restd.models.categories import Categories, CategorySettings
+from restd.models.decode_protocol import Memory, Normalizer, Stepper
+from restd.models.inputs import only_texts
+from restd.models.prefix_stepper import PrefixStepper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,46 +40,163 @@ class Output:
 
 
 @runtime_checkable
-class Backbone(Protocol):
-    """A generative retriever: an `nn.Module` with these methods."""
+class TrainingPairs(Protocol):
+    """Pairs of a text and an item: what a backbone with losses of its own may look at."""
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Codes of each level."""
+    def texts(self) -> Sequence[Query]:
+        """Every text once."""
         ...
 
     @property
-    def width(self) -> int:
-        """Width of the decoder's states."""
+    def text(self) -> Int64[np.ndarray, "pair"]:
+        """Number of each pair's text."""
         ...
 
-    def prepare(self, texts: Any, *, task: str = "query", cache: Path | None = None) -> Ragged:
-        """Turn texts (TIGER: histories) into what `encode` reads; `cache` is a folder that may keep what was costly."""
+    @property
+    def item(self) -> Int64[np.ndarray, "pair"]:
+        """Row of each pair's item in the index."""
         ...
 
+
+class Backbone(nn.Module, ABC):
+    """A generative retriever; `BACKBONES` has an entry for each kind.
+
+    The abstract methods are what training and search need. The others are optional: their defaults suit a backbone
+    that reads texts and is nothing but its weights, and say that it does not have further capabilities.
+
+    Args:
+        sizes: codes of each level.
+        width: width of the decoder's states.
+        config: its settings, a frozen dataclass.
+    """
+
+    kind: ClassVar[str]
+    """Name of its entry in `BACKBONES`."""
+
+    def __init__(self, sizes: tuple[int, ...], width: int, config: Any) -> None:
+        super().__init__()
+        self.sizes, self.width, self.config = sizes, width, config
+        self.categories: Categories | None = None
+        """Categories that a search can be restricted to, where the backbone knows any."""
+        self.category_ids: pa.StringArray | None = None
+        """Items that have these categories; unset in training, where they are the index's own, row by row."""
+
+    @abstractmethod
+    def prepare(self, texts: Any, *, role: str = "query", cache: Path | None = None) -> Ragged:
+        """Turn texts into what `encode` reads.
+
+        Args:
+            texts: texts, or for a backbone that recommends, histories as Semantic IDs.
+            role: `query`, or `item` for items' own texts.
+            cache: folder for results that are costly to compute.
+        """
+
+    @abstractmethod
     def encode(self, inputs: Inputs) -> Memory:
         """Read a batch."""
-        ...
 
+    @abstractmethod
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict the codes after none, one, … all of the given ones: one more than given, at most all."""
-        ...
 
+    @abstractmethod
     def logits(self, states: Float[Tensor, "row level width"]) -> Float[Tensor, "row level code"]:
         """Scores over each level's codes, from the first level on; codes that a level lacks get -inf."""
-        ...
 
+    @abstractmethod
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """The model's own generation loss, a mean over its positions (the end included where there is one)."""
-        ...
-
-    def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
-        """The `width` likeliest categories of each row; None where the model knows no categories."""
-        ...
 
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy what decodes level by level, as it is now and without dropout."""
-        ...
+        return PrefixStepper(self)
+
+    def prepare_queries(
+        self, queries: Sequence[Query], index: SidIndex, *, role: str = "query", cache: Path | None = None
+    ) -> Ragged:
+        """Turn queries into what `encode` reads; `index` knows the Semantic IDs of a history's items."""
+        return self.prepare(only_texts(queries), role=role, cache=cache)
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest must say so that the backbone can be built again."""
+        return {"kind": self.kind, "body": self.kind, "config": plain(self.config), "sizes": list(self.sizes)}
+
+    def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
+        """Write the weights `state`, and whatever else it needs to be read again, into an artefact.
+
+        Args:
+            writer: of the artefact.
+            state: weights, by the names of `state_dict`.
+            ids: items of the index it was trained for.
+        """
+        writer.tensors("model", to_arrays(state))
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Learning rates of parameters by the start of their names, relative to the run's; none by default."""
+        return {}
+
+    @property
+    def unused_parameters(self) -> bool:
+        """Whether some trained parameters have no part in the loss, which distributed training must know."""
+        return False
+
+    def start_continuation(self) -> None:
+        """Freeze whatever a run that continues from this trained model must not change; nothing by default."""
+
+    def extra_loss(self, pairs: TrainingPairs, settings: CategorySettings) -> nn.Module | None:
+        """Build losses of its own beside the generation loss; None for none.
+
+        The module is called with the output, the items' rows and the numbers of the texts, and returns the loss to be
+        added and its parts for the log.
+
+        Args:
+            pairs: what is trained on.
+            settings: the section [category]; a backbone with other settings has them in its own section.
+        """
+        return None
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether it reads who a history belongs to."""
+        return False
+
+    @property
+    def routes(self) -> bool:
+        """Whether it knows categories of items, and so can restrict a search to a query's likeliest ones."""
+        return self.categories is not None
+
+    def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
+        """The `width` likeliest categories of each row; None for the whole catalogue: without categories, always."""
+        return None
+
+    def item_categories(self, ids: pa.StringArray) -> Int64[np.ndarray, "item"] | None:
+        """Deepest category of each of the items `ids`, as `route` numbers them; None where it knows no categories.
+
+        Items that were added after training have no category (-1), and are searched with all of them.
+        """
+        if self.categories is None:
+            return None
+        deepest = self.categories.of_item[:, -1]
+        if self.category_ids is None:
+            return deepest
+        rows = pc.index_in(ids, value_set=self.category_ids)
+        return pc.fill_null(pa.array(deepest).take(rows), -1).to_numpy(zero_copy_only=False)
+
+
+BackboneType = TypeVar("BackboneType", bound=Backbone)
+
+
+def to_arrays(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Weights as arrays that an artefact can hold."""
+    return {name: value.detach().cpu().numpy() for name, value in state.items()}
+
+
+def load_weights(backbone: BackboneType, artifact: Artifact) -> BackboneType:
+    """Load the weights that `Backbone.write` wrote; returns the backbone."""
+    backbone.load_state_dict({name: torch.from_numpy(value) for name, value in artifact.tensors("model").items()})
+    return backbone
 
 
 def code_mask(sizes: Sequence[int]) -> Bool[Tensor, "level code"]:
@@ -85,9 +214,9 @@ def code_loss(logits: Float[Tensor, "row level code"], sids: Int64[Tensor, "row 
 
 
 def refuse_bad_steps(steps: int) -> None:
-    """Latent steps are counted from none."""
+    """Refuse a negative number of latent steps."""
     if steps < 0:
-        raise ConfigError(f"{steps} latent steps were asked for; wanted 0 (none) or more.")
+        raise ConfigError(f"The number of latent steps must be 0 (none) or more, got {steps}.")
 
 
 @contextmanager

@@ -1,24 +1,28 @@
 """T5 and mT5 as generative retrievers: SID codes are tokens of their own, the rest is plain `transformers`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from restd.artifacts import Artifact
+from restd.artifacts.store import Writer
 from restd.encode import Ragged
 from restd.errors import ConfigError, DataError
-from restd.models.code_t5 import CodeT5
 from restd.models.contract import Output, seeded
+from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
+from restd.models.sid_t5 import SidT5
 from restd.models.tokenizer import train_tokenizer
 
 FRESH = "fresh"
-TASKS = {"query": "<query>", "item": "<item>"}
+ROLES = {"query": "<query>", "item": "<item>"}
 """The token that opens every input and says what it is."""
 
 
@@ -53,23 +57,25 @@ class T5Config:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 2:
-            raise ConfigError(f"Texts of {self.max_tokens} tokens hold nothing; wanted t5.max_tokens of at least 2.")
+            raise ConfigError(f"t5.max_tokens must be at least 2, got {self.max_tokens}.")
         if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
-            raise ConfigError(f"A dropout of {self.dropout} was asked for; wanted 0 or more and below 1.")
+            raise ConfigError(f"t5.dropout must be at least 0 and below 1, got {self.dropout}.")
 
 
-class T5Backbone(CodeT5):
+class T5Backbone(SidT5):
     """T5 or mT5 that reads texts.
 
     The generation loss is over the whole vocabulary, the end of the sequence included; `logits` over a level's codes.
     """
 
+    kind = "t5"
+
     def __init__(self, model: nn.Module, tokenizer: Any, sizes: tuple[int, ...], config: T5Config) -> None:
         tokens = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
         for level, size in enumerate(sizes):
             tokens[level, :size] = torch.tensor(tokenizer.convert_tokens_to_ids(code_tokens(level, size)))
-        super().__init__(model, tokens, sizes, config.steps)
-        self.config, self.tokenizer = config, tokenizer
+        super().__init__(model, tokens, sizes, config, steps=config.steps)
+        self.tokenizer = tokenizer
 
     @classmethod
     def made(cls, sizes: tuple[int, ...], config: T5Config, *, texts: Sequence[str] = (), seed: int) -> "T5Backbone":
@@ -81,16 +87,21 @@ class T5Backbone(CodeT5):
         if config.dropout is not None:
             _set_dropout(model, config.dropout)
         new = [token for level, size in enumerate(sizes) for token in code_tokens(level, size)]
-        tokenizer.add_tokens([*TASKS.values(), *new])
+        tokenizer.add_tokens([*ROLES.values(), *new])
         if len(tokenizer) > model.config.vocab_size:
             _make_room(model, len(tokenizer))
-        _draw_new_embeddings(model, tokenizer.convert_tokens_to_ids([*TASKS.values(), *new]), seed)
+        _draw_new_embeddings(model, tokenizer.convert_tokens_to_ids([*ROLES.values(), *new]), seed)
         return cls(model, tokenizer, sizes, config)
 
-    def prepare(self, texts: Sequence[str], *, task: str = "query", cache: Path | None = None) -> Ragged:
-        """Token ids behind a task token; cheap, so that `cache` is not used."""
+    def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
+        """Model and tokenizer, as plain `transformers` loads them."""
+        super().write(writer, state, ids)
+        self.tokenizer.save_pretrained(writer.folder)
+
+    def prepare(self, texts: Sequence[str], *, role: str = "query", cache: Path | None = None) -> Ragged:
+        """Token ids behind a token of the role; cheap, so that `cache` is not used."""
         # punctuation that a tokenizer may not know is nothing to warn of; lengths are counted here
-        whole = self.tokenizer([f"{TASKS[task]} {text}" for text in texts], verbose=False)["input_ids"] if texts else []
+        whole = self.tokenizer([f"{ROLES[role]} {text}" for text in texts], verbose=False)["input_ids"] if texts else []
         limit, end = self.config.max_tokens, self.tokenizer.eos_token_id
         ids = [np.array(row if len(row) <= limit else [*row[: limit - 1], end], np.int64) for row in whole]
         return Ragged.of(ids, cut=sum(len(row) > limit for row in whole))
@@ -101,9 +112,9 @@ class T5Backbone(CodeT5):
             raise ConfigError("The generation loss needs states of whole Semantic IDs; give every code to `states`.")
         level = torch.arange(sids.shape[1], device=sids.device)
         end = sids.new_full((len(sids), 1), self.tokenizer.eos_token_id)
-        wanted = torch.cat([self.tokens[level, sids], end], dim=1)
+        targets = torch.cat([self.tokens[level, sids], end], dim=1)
         states = torch.cat([output.states, output.ending[:, None]], dim=1)
-        return nn.functional.cross_entropy(self.vocabulary_logits(states.flatten(0, 1)).float(), wanted.flatten())
+        return nn.functional.cross_entropy(self.vocabulary_logits(states.flatten(0, 1)).float(), targets.flatten())
 
 
 def code_tokens(level: int, size: int) -> list[str]:
@@ -132,7 +143,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
             "mT5, check the connection to the hub, or take t5.model=fresh."
         ) from error
     if model.config.model_type not in ("t5", "mt5"):
-        raise DataError(f"{name!r} is a model of type {model.config.model_type!r}; T5 or mT5 is wanted.")
+        raise DataError(f"Expected a model of type t5 or mt5, got {model.config.model_type!r} in {name!r}.")
     return model, tokenizer
 
 
@@ -188,3 +199,28 @@ def _draw_new_embeddings(model: Any, tokens: list[int], seed: int) -> None:
             spread = weight[: min(tokens)].std().item()
             drawn = torch.randn(len(tokens), weight.shape[1], generator=generator)
             weight[tokens] = (spread * drawn).to(weight)
+
+
+def _make(config: ModelConfig, context: BuildContext) -> T5Backbone:
+    own = config.section("t5")
+    texts = context.texts() if own.model == FRESH else ()
+    return T5Backbone.made(context.index.sizes, own, texts=texts, seed=context.seed)
+
+
+def _read(artifact: Artifact, description: Mapping[str, Any]) -> T5Backbone:
+    model, tokenizer = load_pretrained(str(artifact.folder))
+    return T5Backbone(model, tokenizer, tuple(description["sizes"]), T5Config(**description["config"]))
+
+
+BACKBONES.add(
+    BackboneKind(
+        name="t5",
+        summary="T5 or mT5, pretrained or new, with a token for every code; the paper's.",
+        config=T5Config,
+        task="search",
+        make=_make,
+        read=_read,
+        base_training={"updates": 0, "epochs": 300, "lr": 5e-4, "warm_up": 0.05, "patience": 10, "keep": "best"},
+        latent_steps=True,
+    )
+)

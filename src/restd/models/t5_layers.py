@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from restd.models.decoding import Memory
+from restd.models.decode_protocol import Memory
 from restd.models.dropout import Dropout
 
 RECENCY = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from restd.models.code_t5 import CodeT5
-from restd.models.decoding import Normalizer
-from restd.models.stepping import Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.cached_decoder import Affine, CachedStepper, Decoder, Head, Layer, transposed
+from restd.models.decode_protocol import Normalizer
+from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import recency_bias, rms_scale
 
 _WORDS = 1_024
@@ -26,7 +26,7 @@ class T5Stepper(CachedStepper):
     """
 
     @torch.inference_mode()
-    def __init__(self, backbone: CodeT5, *, normalizer: Normalizer = "full_vocab") -> None:
+    def __init__(self, backbone: SidT5, *, normalizer: Normalizer = "full_vocab") -> None:
         model, shape = backbone.model, backbone.model.config
         embeddings = model.get_input_embeddings().weight
         output = model.lm_head.weight * backbone.output_scale

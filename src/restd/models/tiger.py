@@ -1,22 +1,27 @@
 """TIGER: a small T5 that reads the Semantic IDs of what a user took, and generates the next one."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int64
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from restd.artifacts import Artifact
+from restd.data import Query
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
-from restd.models.code_t5 import CodeT5
+from restd.index import SidIndex
 from restd.models.contract import Output, seeded
-from restd.models.decoding import Memory
+from restd.models.decode_protocol import Memory
+from restd.models.inputs import SidHistories, sid_histories
+from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
+from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
@@ -58,41 +63,14 @@ class TigerConfig:
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "head_width", "feed", "history"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"tiger.{name} = {getattr(self, name)} cannot be used; wanted at least 1.")
+                raise ConfigError(f"tiger.{name} must be at least 1, got {getattr(self, name)}.")
         if self.users < 0:
-            raise ConfigError(f"tiger.users = {self.users} cannot be used; wanted 0 (no token for users) or more.")
+            raise ConfigError(f"tiger.users must be 0 (no tokens for users) or more, got {self.users}.")
         if not 0.0 <= self.dropout < 1.0:
-            raise ConfigError(f"A dropout of {self.dropout} was asked for; wanted 0 or more and below 1.")
+            raise ConfigError(f"tiger.dropout must be at least 0 and below 1, got {self.dropout}.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SidHistories:
-    """Histories as Semantic IDs: events one after another, and where each history begins and ends among them.
-
-    Histories may overlap, as the prefixes of one user do; the events are held once.
-
-    >>> held = SidHistories.of([np.array([[3, 0], [4, 1]]), np.array([[5, 0]])])
-    >>> len(held), held.begin.tolist(), held.end.tolist()
-    (2, [0, 2], [2, 3])
-    """
-
-    sids: Int[np.ndarray, "event level"]
-    begin: Int64[np.ndarray, "history"]
-    end: Int64[np.ndarray, "history"]
-    users: Sequence[str] = ()
-    """Whose they are; empty where nobody knows."""
-
-    @classmethod
-    def of(cls, histories: Sequence[Int[np.ndarray, "_ level"]], users: Sequence[str] = ()) -> "SidHistories":
-        """Take one array of Semantic IDs a history, the latest last."""
-        lengths = np.array([len(held) for held in histories], np.int64)
-        return cls(np.concatenate(histories), lengths.cumsum() - lengths, lengths.cumsum(), users)
-
-    def __len__(self) -> int:
-        return len(self.end)
-
-
-class TigerBackbone(CodeT5):
+class TigerBackbone(SidT5):
     """T5 over codes alone: what it reads and what it says are Semantic IDs.
 
     >>> model = TigerBackbone.made((4, 4), TigerConfig(width=16, layers=1, heads=2, head_width=8, feed=32), seed=0)
@@ -102,9 +80,10 @@ class TigerBackbone(CodeT5):
     torch.Size([1, 2, 4])
     """
 
+    kind = "tiger"
+
     def __init__(self, model: nn.Module, sizes: tuple[int, ...], config: TigerConfig) -> None:
-        super().__init__(model, code_tokens(sizes), sizes, steps=0)
-        self.config = config
+        super().__init__(model, code_tokens(sizes), sizes, config, steps=0)
 
     @classmethod
     def made(cls, sizes: tuple[int, ...], config: TigerConfig, *, seed: int) -> "TigerBackbone":
@@ -146,7 +125,18 @@ class TigerBackbone(CodeT5):
         made.model.load_state_dict({**missing, **weights})
         return made
 
-    def prepare(self, texts: SidHistories, *, task: str = "query", cache: Path | None = None) -> Ragged:
+    @property
+    def knows_users(self) -> bool:
+        """Where users have tokens."""
+        return self.config.users > 0
+
+    def prepare_queries(
+        self, queries: Sequence[Query], index: SidIndex, *, role: str = "query", cache: Path | None = None
+    ) -> Ragged:
+        """Tokens of histories; texts among them are an error."""
+        return self.prepare(sid_histories(queries, index))
+
+    def prepare(self, texts: SidHistories, *, role: str = "query", cache: Path | None = None) -> Ragged:
         """Tokens of each history's latest items; cheap, so that `cache` is not used.
 
         Overlapping histories share their tokens in memory: those of a user that begin with the same item.
@@ -238,3 +228,33 @@ def code_tokens(sizes: tuple[int, ...]) -> Int64[Tensor, "level code"]:
     before = torch.tensor([0, *sizes[:-1]]).cumsum(0)
     places = torch.minimum(torch.arange(max(sizes)), torch.tensor(sizes)[:, None] - 1)
     return END + 1 + before[:, None] + places
+
+
+_BASE = {
+    **{"updates": 0, "epochs": 100, "batch": 512, "micro": 128, "lr": 1e-3, "weight_decay": 0.05, "warm_up": 0.05},
+    **{"patience": 10, "keep": "best", "select": "ndcg", "judged": 4_000},
+}
+
+
+def _make(config: ModelConfig, context: BuildContext) -> TigerBackbone:
+    return TigerBackbone.made(context.index.sizes, config.section("tiger"), seed=context.seed)
+
+
+def _read(artifact: Artifact, description: Mapping[str, Any]) -> TigerBackbone:
+    # manifests that do not say `tied` are from when there was one table for codes read and generated
+    config = TigerConfig(**{"tied": True, **description["config"]})
+    return TigerBackbone.load(artifact.folder, tuple(description["sizes"]), config)
+
+
+BACKBONES.add(
+    BackboneKind(
+        name="tiger",
+        summary="TIGER: a small T5 that reads the Semantic IDs of a user's items and generates the next one.",
+        config=TigerConfig,
+        task="recommend",
+        make=_make,
+        read=_read,
+        base_training=_BASE,
+        continued_training={**_BASE, "lr": 1e-4},
+    )
+)

@@ -1,47 +1,65 @@
-"""Vectors to codes: residual k-means and RQ-VAE, each a latent space with codebooks."""
+"""Vectors to codes: quantisers by name, each a latent space with codebooks.
 
-from collections.abc import Mapping
-from typing import Any
+Names are imported when first used: listing the quantisers loads neither torch nor faiss.
+"""
 
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
-from restd.errors import ArtifactError
-from restd.quantize import kmeans, rqvae
-from restd.quantize.codebooks import Codebooks, assign, last_residuals, nearest, trajectory
-from restd.quantize.kmeans import KMeansConfig, KMeansQuantizer, fit_kmeans
-from restd.quantize.quantizer import Quantizer, automatic_codes, level_sizes
-from restd.quantize.rqvae import RqVaeConfig, RqVaeQuantizer, fit_rqvae
-from restd.quantize.sinkhorn import assign_balanced, sinkhorn
+from restd.quantize.registry import QUANTIZERS, QuantizerKind
 
-_KINDS = {kmeans.KIND: KMeansQuantizer, rqvae.KIND: RqVaeQuantizer}
+if TYPE_CHECKING:
+    from restd.quantize.kmeans import KMeansConfig
+    from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
+    from restd.quantize.quantizer import Quantizer, check_latents, restore_quantizer, to_latents, unit_length
+    from restd.quantize.rqvae import RqVaeConfig
+    from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
+    from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
+    from restd.quantize.sinkhorn import assign_balanced
 
-
-def quantizer_from_state(
-    settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks
-) -> Quantizer:
-    """Restore any quantiser from what `settings` and `tensors` gave."""
-    kind = settings["kind"]
-    if kind not in _KINDS:
-        raise ArtifactError(f"A quantiser of kind '{kind}' is unknown here; wanted one of {', '.join(_KINDS)}.")
-    return _KINDS[kind].from_state(settings, tensors, codebooks)
-
+_HOMES = {
+    "KMeansConfig": "restd.quantize.kmeans",
+    "KMeansQuantizer": "restd.quantize.kmeans_fit",
+    "Quantizer": "restd.quantize.quantizer",
+    "QuantizerConfig": "restd.quantize.settings",
+    "RqVaeConfig": "restd.quantize.rqvae",
+    "RqVaeQuantizer": "restd.quantize.rqvae_fit",
+    "assign_balanced": "restd.quantize.sinkhorn",
+    "automatic_codes": "restd.quantize.settings",
+    "check_latents": "restd.quantize.quantizer",
+    "fit_kmeans": "restd.quantize.kmeans_fit",
+    "fit_level": "restd.quantize.kmeans_fit",
+    "fit_rqvae": "restd.quantize.rqvae_fit",
+    "level_sizes": "restd.quantize.settings",
+    "restore_quantizer": "restd.quantize.quantizer",
+    "to_latents": "restd.quantize.quantizer",
+    "unit_length": "restd.quantize.quantizer",
+}
 
 __all__ = [
-    "Codebooks",
+    "QUANTIZERS",
     "KMeansConfig",
     "KMeansQuantizer",
     "Quantizer",
+    "QuantizerConfig",
+    "QuantizerKind",
     "RqVaeConfig",
     "RqVaeQuantizer",
-    "assign",
     "assign_balanced",
     "automatic_codes",
+    "check_latents",
     "fit_kmeans",
+    "fit_level",
     "fit_rqvae",
-    "last_residuals",
     "level_sizes",
-    "nearest",
-    "quantizer_from_state",
-    "sinkhorn",
-    "trajectory",
+    "restore_quantizer",
+    "to_latents",
+    "unit_length",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'restd.quantize' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

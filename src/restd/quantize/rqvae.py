@@ -1,32 +1,13 @@
-"""RQ-VAE: an autoencoder whose bottleneck is residual-quantised, trained end to end."""
+"""RQ-VAE in the registry: its settings. The training is in `rqvae_fit`, which needs torch and faiss."""
 
-import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
-
-import numpy as np
-import torch
-from jaxtyping import Float, Float16, Int
-from torch import Tensor, nn
-from torch.nn import functional
 
 from restd.errors import ConfigError
-from restd.progress import progress
-from restd.quantize.codebooks import Codebooks
-from restd.quantize.kmeans import KMeansConfig, fit_level
-from restd.quantize.quantizer import AUTO_CODES, check_shape, level_sizes, refuse_identical, unit_length
-from restd.quantize.sinkhorn import sinkhorn
-
-logger = logging.getLogger(__name__)
+from restd.quantize.registry import QUANTIZERS, QuantizerKind
+from restd.quantize.settings import AUTO_CODES, check_shape
+from restd.registry import deferred
 
 KIND = "rqvae"
-_ROWS = 16_384
-_COLLAPSED = 0.1
-_UNIT_ROWS = 8_192
-_EXTREME = 10.0
-_TEMPERATURE, _ENTROPY = 0.2, 0.57  # the paper's temperature, and the share of ln K its level-1 teachers have
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +16,21 @@ class RqVaeConfig:
 
     Args:
         levels: number of codes in a Semantic ID.
-        codes: codes per level, one number or one a level; 0 chooses by catalogue size.
+        codes: codes per level, one number or one per level; 0 chooses by catalogue size.
         dim: width of the bottleneck, which is what is quantised.
         hidden: widths between input and bottleneck; the decoder mirrors them.
         epochs: passes over the (sampled) catalogue.
         batch: items per step.
         learning_rate: of AdamW.
         weight_decay: of AdamW, codebooks excepted.
-        commitment: weight of the loss that draws residuals to their codewords.
+        commitment: weight of the loss that draws latents to their codewords. It reaches the encoder through level 1
+            alone: straight-through gradients cancel in the residuals of later levels, as in the authors' release.
         kmeans_init: start codebooks at centroids of the first latents rather than at random.
+        kmeans_restarts: runs of that k-means, of which the one with the least error counts.
         reset_dead: after each epoch, move codewords that no item chose to residuals drawn at random.
         sinkhorn_last: balance the last level during training.
         sample: train on at most this many items.
-        seed: decides sample, weights, order and resets.
+        seed: random seed for the sample, weights, order and resets.
     """
 
     levels: int = 4
@@ -60,256 +43,32 @@ class RqVaeConfig:
     weight_decay: float = 1e-4
     commitment: float = 0.25
     kmeans_init: bool = True
+    kmeans_restarts: int = 1
     reset_dead: bool = True
     sinkhorn_last: bool = False
     sample: int = 262_144
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_shape(levels=self.levels, dim=self.dim, sample=self.sample, seed=self.seed)
-        if self.epochs < 1 or self.batch < 2 or min(self.hidden, default=1) < 1:
-            raise ConfigError(
-                f"An RQ-VAE with hidden layers {self.hidden}, {self.epochs} epochs and batches of {self.batch} cannot "
-                "be trained; wanted layers of at least 1, at least 1 epoch, and batches of at least 2."
-            )
-        if not self.learning_rate > 0 or self.weight_decay < 0 or self.commitment < 0:
-            raise ConfigError(
-                f"learning_rate {self.learning_rate}, weight_decay {self.weight_decay} and commitment "
-                f"{self.commitment} cannot be used; wanted a rate above 0 and the others at least 0."
-            )
+        check_shape(self)
+        for name, least in (("epochs", 1), ("batch", 2), ("kmeans_restarts", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        if min(self.hidden, default=1) < 1:
+            raise ConfigError(f"hidden must be widths of at least 1, got {self.hidden}.")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate must be above 0, got {self.learning_rate}.")
+        for name in ("weight_decay", "commitment"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}.")
 
 
-def _mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        linear = nn.utils.skip_init(nn.Linear, before, after)  # the usual one would draw from the global generator
-        weight, bias = linear.parameters()
-        nn.init.xavier_normal_(weight, generator=generator)
-        nn.init.zeros_(bias)
-        layers += [linear, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])  # none after the last
-
-
-class _Autoencoder(nn.Module):
-    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
-        super().__init__()
-        self.encoder = _mlp(widths, generator)
-        self.decoder = _mlp(widths[::-1], generator)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RqVaeQuantizer:
-    """A trained autoencoder and its codebooks."""
-
-    codebooks: Codebooks
-    network: _Autoencoder
-    mean: Float[np.ndarray, "input"]
-    scale: float
-    widths: tuple[int, ...]
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Plain values of the state."""
-        return {"kind": KIND, "widths": list(self.widths), "scale": self.scale}
-
-    def prepared(self, vectors: Float[np.ndarray, "item input"]) -> Float[np.ndarray, "item input"]:
-        """Scale embeddings to length one."""
-        return unit_length(vectors)
-
-    def latents(self, vectors: Float[np.ndarray, "item input"]) -> Float16[np.ndarray, "item dim"]:
-        """Output of the encoder, rounded to float16."""
-        standard = (self.prepared(vectors) - self.mean) / self.scale
-        return _apply(self.network.encoder, standard).astype(np.float16)
-
-    def reconstruct(self, latents: Float[np.ndarray, "item dim"]) -> Float[np.ndarray, "item input"]:
-        """Output of the decoder."""
-        return _apply(self.network.decoder, latents.astype(np.float32)) * self.scale + self.mean
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        """Weights of both halves and the mean of the input."""
-        weights = {name: value.detach().numpy() for name, value in self.network.state_dict().items()}
-        return {"mean": self.mean, **weights}
-
-    @classmethod
-    def from_state(
-        cls, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], codebooks: Codebooks
-    ) -> "RqVaeQuantizer":
-        """Restore from `settings`, `tensors` and codebooks."""
-        widths = tuple(settings["widths"])
-        network = _Autoencoder(widths, torch.Generator())
-        weights = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items() if name != "mean"}
-        network.load_state_dict(weights)
-        return cls(codebooks, network.requires_grad_(False), tensors["mean"], settings["scale"], widths)
-
-
-def _apply(network: nn.Module, values: Float[np.ndarray, "item before"]) -> Float[np.ndarray, "item after"]:
-    with torch.no_grad():
-        parts = torch.from_numpy(np.ascontiguousarray(values, np.float32)).split(_ROWS)
-        return torch.cat([network(part) for part in parts]).numpy()
-
-
-@dataclass(slots=True, eq=False)
-class _Training:
-    """What changes while an RQ-VAE is trained."""
-
-    network: _Autoencoder
-    books: list[nn.Parameter]
-    usage: list[Int[Tensor, "_"]]
-    config: RqVaeConfig
-
-    def step(self, batch: Float[Tensor, "item input"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Loss of one batch, and its reconstruction error alone.
-
-        L = MSE(x̂, x) + mean over levels of [MSE(sg r, c) + commitment · MSE(r, sg c)], straight-through at every level.
-        """
-        residual = self.network.encoder(batch)
-        quantised = torch.zeros_like(residual)
-        terms = []
-        for level, book in enumerate(self.books):
-            codes = self._codes(residual.detach(), level)
-            self.usage[level] += torch.bincount(codes, minlength=len(book))
-            chosen = functional.embedding(codes, book)
-            terms.append(
-                functional.mse_loss(chosen, residual.detach())
-                + self.config.commitment * functional.mse_loss(residual, chosen.detach())
-            )
-            through = residual + (chosen - residual).detach()
-            quantised = quantised + through
-            residual = residual - through
-        error = functional.mse_loss(self.network.decoder(quantised), batch)
-        return error + torch.stack(terms).mean(), error.detach()
-
-    def _codes(self, residual: Float[Tensor, "item dim"], level: int) -> Int[Tensor, "item"]:
-        book = self.books[level].detach()
-        distances = torch.cdist(residual, book).square()
-        if self.config.sinkhorn_last and level == len(self.books) - 1:
-            return sinkhorn(distances).argmax(dim=1)
-        return distances.argmin(dim=1)
-
-    @torch.no_grad()
-    def start_at_centroids(self, data: Float[Tensor, "item input"]) -> None:
-        residual = torch.cat([self.network.encoder(part) for part in data.split(_ROWS)]).numpy()
-        for level, book in enumerate(self.books):
-            config = KMeansConfig(iterations=10, seed=self.config.seed + level)
-            centroids = fit_level(residual, len(book), config=config, seed=config.seed)
-            book.copy_(torch.from_numpy(centroids))
-            codes = torch.cdist(torch.from_numpy(residual), book).argmin(dim=1).numpy()
-            residual = residual - centroids[codes]
-
-    @torch.no_grad()
-    def reset_dead_codes(self, batch: Float[Tensor, "item input"], generator: torch.Generator) -> int:
-        """Move unused codewords onto random residuals of a batch; returns how many were moved."""
-        residual = self.network.encoder(batch)
-        moved = 0
-        for level, book in enumerate(self.books):
-            dead = (self.usage[level] == 0).nonzero()[:, 0]
-            rows = torch.randint(len(residual), (len(dead),), generator=generator)
-            book[dead] = residual[rows]
-            moved += len(dead)
-            residual = residual - book[torch.cdist(residual, book).argmin(dim=1)]
-        return moved
-
-    @torch.no_grad()
-    def set_unit(self, data: Float[Tensor, "item input"]) -> None:
-        """Fix the unit of the latent space, which training leaves arbitrary; reconstructions do not change.
-
-        The scale is chosen so that the paper's temperature of 0.2 gives level-1 teachers the entropy the paper shows.
-        Without it, teachers at that temperature would be one-hot or uniform by accident of the input's scale.
-        """
-        latents = torch.cat([self.network.encoder(part) for part in data[:_UNIT_ROWS].split(_ROWS)])
-        book = self.books[0]
-        distances = torch.cdist(latents, book).square() / _TEMPERATURE
-        wanted = _ENTROPY * np.log(len(book))
-        low, high = -12.0, 12.0
-        for _ in range(40):  # entropy falls as the space grows: bisect the exponent
-            middle = (low + high) / 2
-            entropy = torch.special.entr((-distances * 4.0**middle).softmax(dim=1)).sum(dim=1).mean()
-            low, high = (middle, high) if entropy > wanted else (low, middle)
-        factor = 2.0**low
-        if len(book) == 1 or abs(low) > _EXTREME:  # that entropy cannot be had: lengths of about one will do
-            factor = 1.0 / float(latents.square().sum(1).mean().sqrt().clamp_min(1e-6))
-        last, first = self.network.encoder[-1], self.network.decoder[0]
-        for tensor in (*last.parameters(), *self.books):
-            tensor *= factor
-        next(first.parameters()).div_(factor)  # its weight; its bias is not in latent units
-
-    def perplexities(self) -> list[float]:
-        shares = [counts / counts.sum() for counts in self.usage]
-        return [float(torch.exp(torch.special.entr(share).sum())) for share in shares]
-
-
-def fit_rqvae(vectors: Float[np.ndarray, "item input"], config: RqVaeConfig, *, items: int) -> RqVaeQuantizer:
-    """Train an RQ-VAE on a sample of a catalogue of `items` items.
-
-    A level whose perplexity falls below a tenth of its codes has collapsed: that is logged as a warning, with the
-    setting to change, as soon as it shows.
-    """
-    prepared = unit_length(vectors)
-    refuse_identical(prepared)
-    sizes = level_sizes(config.codes, levels=config.levels, items=min(items, len(vectors)))
-    generator = torch.Generator().manual_seed(config.seed)
-    mean = prepared.mean(axis=0, dtype=np.float64).astype(np.float32)
-    scale = float((prepared - mean).std())
-    data = torch.from_numpy((prepared - mean) / scale)
-    widths = (data.shape[1], *config.hidden, config.dim)
-    training = _Training(
-        network=_Autoencoder(widths, generator),
-        books=[nn.Parameter(torch.randn(size, config.dim, generator=generator)) for size in sizes],
-        usage=[torch.zeros(size, dtype=torch.int64) for size in sizes],
-        config=config,
+QUANTIZERS.add(
+    QuantizerKind(
+        KIND,
+        "Autoencoder with a residual-quantised bottleneck, trained end to end: smaller error, minutes of training.",
+        RqVaeConfig,
+        fit=deferred("restd.quantize.rqvae_fit", "fit_rqvae"),
+        restore=deferred("restd.quantize.rqvae_fit", "restore_rqvae"),
     )
-    if config.kmeans_init:
-        training.start_at_centroids(data)
-    _train(training, data, generator)
-    training.set_unit(data)
-    codebooks = Codebooks.of([book.detach().numpy() for book in training.books])
-    return RqVaeQuantizer(codebooks, training.network.requires_grad_(False), mean, scale, widths)
-
-
-def _train(training: _Training, data: Float[Tensor, "item input"], generator: torch.Generator) -> None:
-    config = training.config
-    groups = [
-        {"params": list(training.network.parameters()), "weight_decay": config.weight_decay},
-        {"params": training.books, "weight_decay": 0.0},  # decay would draw codewords to the origin
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate)
-    warned = False
-    with progress("Training RQ-VAE", total=config.epochs) as advance:
-        for epoch in range(config.epochs):
-            for counts in training.usage:
-                counts.zero_()
-            order = torch.randperm(len(data), generator=generator)
-            errors = []
-            for rows in order.split(config.batch):
-                loss, error = training.step(data[rows])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                errors.append(float(error))
-            usage = training.perplexities()
-            if not np.isfinite(errors).all():
-                raise ConfigError(
-                    f"The RQ-VAE's error became NaN in epoch {epoch + 1}; lower learning_rate ({config.learning_rate})."
-                )
-            warned = warned or _warn_of_collapse(usage, training.books, epoch=epoch, epochs=config.epochs)
-            last = epoch == config.epochs - 1
-            if config.reset_dead and not last:  # a codeword moved after the last step would never be trained
-                training.reset_dead_codes(data[order[: config.batch]], generator)
-            advance(1, error=float(np.mean(errors)), usage="/".join(f"{value:.0f}" for value in usage))
-
-
-def _warn_of_collapse(usage: list[float], books: list[nn.Parameter], *, epoch: int, epochs: int) -> bool:
-    if epoch + 1 < min(5, epochs):  # the first epochs of a healthy run can look alike
-        return False
-    for level, (perplexity, book) in enumerate(zip(usage, books, strict=True)):
-        if len(book) > 1 and perplexity < max(1.5, _COLLAPSED * len(book)):
-            logger.warning(
-                "Level %d has collapsed in epoch %d: its %d codes are used like %.1f. Lower learning_rate, keep "
-                "kmeans_init and reset_dead on, or ask for fewer codes.",
-                level + 1,
-                epoch + 1,
-                len(book),
-                perplexity,
-            )
-            return True
-    return False
+)

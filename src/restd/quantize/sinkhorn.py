@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
-from restd.quantize.codebooks import Codebooks
+from restd.codes import Codebooks
 
 EPSILON = 0.003
 ITERATIONS = 50
@@ -69,8 +69,7 @@ def assign_balanced(latents: np.ndarray, codebooks: Codebooks, *, seed: int) -> 
     for rows in np.array_split(order, parts):
         residual = latents[rows].astype(np.float32)
         for level in range(codebooks.levels):
-            codewords = codebooks.level(level)
-            chosen = balanced_level(residual, codewords)
-            codes[rows, level] = chosen
-            residual -= codewords[chosen]
+            codewords = codebooks.level(level).numpy()
+            codes[rows, level] = balanced_level(residual, codewords)
+            residual -= codewords[codes[rows, level]]
     return codes

@@ -1,4 +1,4 @@
-"""Figures from data: each kind of figure a function, each figure PNG and SVG."""
+"""Draws figures of analyses as PNG and SVG, with one function per kind of figure."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restd.report.style import COLOURS, LINES, MARKERS, bare, legend, new_figure
-from restd.study import Figure
+from restd.analyses import Figure
+from restd.report.style import COLOURS, LINES, MARKERS, add_legend, new_figure, remove_box
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 _DPI = 130
-# without these, the same data would give other bytes at every run
-_SVG: Any = {"svg.hashsalt": "restd", "svg.fonttype": "path"}
-_LABELS = 12
-"""Places of an axis that are named, about."""
-_INSIDE = 3
-"""Names that a legend inside the axes has room for."""
+# without these, the bytes of the same figure would differ from run to run
+_SVG_OPTIONS: Any = {"svg.hashsalt": "restd", "svg.fonttype": "path"}
+_MAX_TICK_LABELS = 12
+"""Approximate number of tick labels of an axis."""
+_MAX_LEGEND_INSIDE = 3
+"""Number of entries up to which a legend fits inside the axes."""
 
 
-def draw(figure: Figure) -> "Drawn":
-    """Draw a figure of a study."""
+def draw(figure: Figure) -> "MatplotlibFigure":
+    """Draw a figure with matplotlib."""
     return _KINDS[figure.kind](figure)
 
 
 def to_svg(figure: Figure) -> bytes:
-    """The figure as SVG; the same data give the same bytes."""
-    drawn = draw(figure)
+    """Return the figure as SVG. The same data always give the same bytes."""
+    plot = draw(figure)
     from matplotlib import rc_context
 
     stream = io.BytesIO()
-    with rc_context(_SVG):
-        drawn.savefig(stream, format="svg", metadata={"Date": None})
+    with rc_context(_SVG_OPTIONS):
+        plot.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()
 
 
@@ -47,31 +47,31 @@ def save_figure(figure: Figure, folder: Path) -> tuple[Path, Path]:
     return png, svg
 
 
-def _bars(figure: Figure) -> "Drawn":
+def _bars(figure: Figure) -> "MatplotlibFigure":
     data = figure.data
     labels, series = data["labels"], data["series"]
-    drawn = new_figure(7, 3.6)
-    axis = drawn.subplots()
+    plot = new_figure(7, 3.6)
+    axis = plot.subplots()
     width = 0.8 / len(series)
     for number, (name, values) in enumerate(series.items()):
-        places = np.arange(len(labels)) - 0.4 + width * (number + 0.5)
-        bars = axis.bar(places, values, width * 0.92, color=COLOURS[number % len(COLOURS)], label=name)
+        positions = np.arange(len(labels)) - 0.4 + width * (number + 0.5)
+        bars = axis.bar(positions, values, width * 0.92, color=COLOURS[number % len(COLOURS)], label=name)
         if not data.get("sparse"):
             axis.bar_label(bars, [f"{value:.2f}" for value in values], fontsize=8, padding=1)
     axis.axhline(0, color="black", linewidth=0.8)
-    _ticks(axis, labels)
-    _named(axis, data)
-    if len(series) > _INSIDE:  # there is no corner that so many bars leave free
-        legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=_INSIDE)
+    _set_tick_labels(axis, labels)
+    _label_axes(axis, data)
+    if len(series) > _MAX_LEGEND_INSIDE:  # so many bars leave no corner free
+        add_legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=_MAX_LEGEND_INSIDE)
     elif len(series) > 1:
-        legend(axis)
-    return drawn
+        add_legend(axis)
+    return plot
 
 
-def _lines(figure: Figure) -> "Drawn":
+def _lines(figure: Figure) -> "MatplotlibFigure":
     data = figure.data
-    drawn = new_figure(7, 3.6)
-    axis = drawn.subplots()
+    plot = new_figure(7, 3.6)
+    axis = plot.subplots()
     for number, (name, values) in enumerate(data["series"].items()):
         axis.plot(
             range(len(values)),
@@ -81,45 +81,45 @@ def _lines(figure: Figure) -> "Drawn":
             linestyle=LINES[number % len(LINES)],
             label=name,
         )
-    _ticks(axis, data["labels"])
-    _named(axis, data)
-    legend(axis)
-    return drawn
+    _set_tick_labels(axis, data["labels"])
+    _label_axes(axis, data)
+    add_legend(axis)
+    return plot
 
 
-def _heatmap(figure: Figure) -> "Drawn":
+def _heatmap(figure: Figure) -> "MatplotlibFigure":
     data = figure.data
     values = np.array([[np.nan if value is None else value for value in row] for row in data["values"]], float)
-    drawn = new_figure(1.1 * values.shape[1] + 2.2, 0.75 * values.shape[0] + 1.4)
-    axis = drawn.subplots()
-    reach = max(float(np.nanmax(np.abs(values))), 1e-9)
-    image = axis.imshow(values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
+    plot = new_figure(1.1 * values.shape[1] + 2.2, 0.75 * values.shape[0] + 1.4)
+    axis = plot.subplots()
+    limit = max(float(np.nanmax(np.abs(values))), 1e-9)
+    image = axis.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     for row, column in np.argwhere(np.isfinite(values)):
         value = values[row, column]
-        colour = "white" if abs(value) > 0.6 * reach else "black"
+        colour = "white" if abs(value) > 0.6 * limit else "black"
         axis.text(column, row, f"{value:+.1f}", ha="center", va="center", fontsize=10, color=colour)
     axis.set_xticks(range(values.shape[1]), data["columns"])
     axis.set_yticks(range(values.shape[0]), data["rows"])
     axis.spines[:].set_visible(False)
-    drawn.colorbar(image, ax=axis, label=data.get("unit", ""), shrink=0.85)
-    return drawn
+    plot.colorbar(image, ax=axis, label=data.get("unit", ""), shrink=0.85)
+    return plot
 
 
-def _intervals(figure: Figure) -> "Drawn":
-    """Means with intervals, a panel a measure, labels shared."""
+def _intervals(figure: Figure) -> "MatplotlibFigure":
+    """Draw means with intervals, one panel per measure, with shared labels."""
     data = figure.data
     series = data["series"]
     rows = max(len(entries) for entries in series.values())
-    drawn = new_figure(2.6 + 3.4 * len(series), 1.1 + 0.34 * rows)
-    axes = drawn.subplots(1, len(series), sharey=True, squeeze=False)[0]
+    plot = new_figure(2.6 + 3.4 * len(series), 1.1 + 0.34 * rows)
+    axes = plot.subplots(1, len(series), sharey=True, squeeze=False)[0]
     for number, (axis, (name, entries)) in enumerate(zip(axes, series.items(), strict=True)):
-        places = np.arange(len(entries))[::-1]
+        positions = np.arange(len(entries))[::-1]
         means = np.array([entry["mean"] for entry in entries])
         low, high = (np.array([entry[end] for entry in entries]) for end in ("low", "high"))
         axis.axvline(0, color="black", linewidth=0.8)
         axis.errorbar(
             means,
-            places,
+            positions,
             xerr=np.stack([means - low, high - means]),
             fmt=MARKERS[number],
             color=COLOURS[number % len(COLOURS)],
@@ -127,29 +127,29 @@ def _intervals(figure: Figure) -> "Drawn":
         )
         axis.set_title(name, fontsize=10)
         axis.grid(axis="x", alpha=0.3)
-        bare(axis)
+        remove_box(axis)
         if number == 0:
-            axis.set_yticks(places, [entry["label"] for entry in entries])
+            axis.set_yticks(positions, [entry["label"] for entry in entries])
             axis.set_ylabel(data.get("ylabel", ""))
-    drawn.supxlabel(data["xlabel"], fontsize=10)
-    return drawn
+    plot.supxlabel(data["xlabel"], fontsize=10)
+    return plot
 
 
-def _trace(figure: Figure) -> "Drawn":
-    """Rank of one prefix at every level; below the line it survives, a cross is where it was lost."""
+def _trace(figure: Figure) -> "MatplotlibFigure":
+    """Draw the rank of one prefix at every level; a cross marks where it fell out of the beam."""
     data = figure.data
-    drawn = new_figure(7, 3.2)
+    plot = new_figure(7, 3.2)
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis = drawn.subplots()
+    axis = plot.subplots()
     levels = len(data["codes"])
     for number, (name, entries) in enumerate(data["series"].items()):
-        seen = [(level + 1, entry["rank"]) for level, entry in enumerate(entries) if entry["rank"] is not None]
+        ranks = [(level + 1, entry["rank"]) for level, entry in enumerate(entries) if entry["rank"] is not None]
         colour = COLOURS[number % len(COLOURS)]
-        axis.plot(*zip(*seen, strict=True), color=colour, marker=MARKERS[number], linestyle=LINES[number], label=name)
-        lost = next(((level + 1, entry["rank"]) for level, entry in enumerate(entries) if not entry["kept"]), None)
-        if lost is not None and lost[1] is not None:
-            axis.plot(*lost, marker="x", color=colour, markersize=14, markeredgewidth=3, linestyle="none")
+        axis.plot(*zip(*ranks, strict=True), color=colour, marker=MARKERS[number], linestyle=LINES[number], label=name)
+        pruned_at = next(((level + 1, entry["rank"]) for level, entry in enumerate(entries) if not entry["kept"]), None)
+        if pruned_at is not None and pruned_at[1] is not None:
+            axis.plot(*pruned_at, marker="x", color=colour, markersize=14, markeredgewidth=3, linestyle="none")
     axis.axhline(data["width"] + 0.5, color="black", linewidth=0.8, linestyle=":")
     axis.text(levels, data["width"] + 0.6, f"beam of {data['width']}", ha="right", va="bottom", fontsize=8)
     axis.set_yscale("log")
@@ -160,23 +160,23 @@ def _trace(figure: Figure) -> "Drawn":
     labels = [f"level {level}\ncode {code}" for level, code in enumerate(data["codes"], start=1)]
     axis.set_xticks(range(1, levels + 1), labels)
     axis.set_ylabel("rank among candidates")
-    bare(axis)
-    legend(axis)
-    return drawn
+    remove_box(axis)
+    add_legend(axis)
+    return plot
 
 
-def _ticks(axis: Any, labels: Sequence[str]) -> None:
-    """Name the places of an axis; where they are many, only some."""
-    step = max(1, len(labels) // _LABELS)
+def _set_tick_labels(axis: Any, labels: Sequence[str]) -> None:
+    """Set the tick labels of the x axis, only some of them if there are many."""
+    step = max(1, len(labels) // _MAX_TICK_LABELS)
     axis.set_xticks(np.arange(len(labels))[::step], labels[::step])
 
 
-def _named(axis: Any, data: Any) -> None:
+def _label_axes(axis: Any, data: Any) -> None:
     axis.set(xlabel=data.get("xlabel", ""), ylabel=data.get("ylabel", ""))
-    bare(axis)
+    remove_box(axis)
 
 
-_KINDS: dict[str, Callable[[Figure], "Drawn"]] = {
+_KINDS: dict[str, Callable[[Figure], "MatplotlibFigure"]] = {
     "bars": _bars,
     "lines": _lines,
     "heatmap": _heatmap,

@@ -1,4 +1,4 @@
-"""One picture of an index: how codes are used, what each level adds, and what collision repair changed."""
+"""One figure about an index: code usage, error and prefixes per level, and changes by collision repair."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,14 +7,14 @@ import numpy as np
 
 from restd.errors import ConfigError
 from restd.index import IndexQuality, SidIndex
-from restd.report.style import COLOURS, bare, legend, new_figure
+from restd.report.style import COLOURS, add_legend, new_figure, remove_box
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
-    """Write the picture as PNG (or whatever the suffix says)."""
+    """Write the figure to `path` in the format of its suffix, such as `.png` or `.svg`."""
     figure = new_figure(11, 7.5)
     from matplotlib.ticker import PercentFormatter
 
@@ -29,9 +29,9 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
             color=COLOURS[number % len(COLOURS)],
             label=f"level {level.level}: perplexity {level.perplexity:.0f} of {level.codes}",
         )
-    usage.set(xlabel="codes, most used first (% of the codebook)", ylabel="items on the code", ylim=(0, None))
-    usage.set_title("Use of codes")
-    legend(usage)
+    usage.set(xlabel="codes, most used first (% of the codebook)", ylabel="share of items", ylim=(0, None))
+    usage.set_title("Code usage")
+    add_legend(usage, loc="upper right")  # the best place takes long to find among many codes
 
     _bars(errors, levels, {"error left": [level.error for level in quality.levels]})
     errors.set(ylabel="share of the latents' mean square", ylim=(0, 1))
@@ -46,7 +46,7 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         },
     )
     prefixes.set(ylabel="share", ylim=(0, 1))
-    prefixes.set_title("What a prefix says")
+    prefixes.set_title("Prefixes")
 
     _bars(
         changes,
@@ -65,24 +65,24 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
         axis.set(xlabel="level", xticks=levels)
     for axis in (usage, errors, prefixes, changes):
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-        bare(axis)
+        remove_box(axis)
     figure.suptitle(f"{quality.items:,} items, {'×'.join(str(level.codes) for level in quality.levels)} codes")
     try:
         figure.savefig(path, dpi=130)
     except ValueError as error:  # an unknown suffix
-        raise ConfigError(f"{path} cannot be drawn: {str(error).splitlines()[0]}.") from error
+        raise ConfigError(f"Cannot write a figure to {path}: {str(error).splitlines()[0]}.") from error
 
 
 def _bars(axis: "Axes", levels: list[int], series: dict[str, list[float | None]]) -> None:
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
         heights = [0.0 if value is None else value for value in values]
-        places = np.array(levels) - 0.4 + width * (number + 0.5)
-        bars = axis.bar(places, heights, width * 0.92, color=COLOURS[number], label=label)
-        said = ["" if value is None else _percent(value) for value in values]
-        axis.bar_label(bars, said, fontsize=8, padding=1)
+        positions = np.array(levels) - 0.4 + width * (number + 0.5)
+        bars = axis.bar(positions, heights, width * 0.92, color=COLOURS[number], label=label)
+        bar_labels = ["" if value is None else _percent(value) for value in values]
+        axis.bar_label(bars, bar_labels, fontsize=8, padding=1)
     if len(series) > 1:
-        legend(axis)
+        add_legend(axis)
 
 
 def _percent(value: float) -> str:

@@ -1,4 +1,4 @@
-"""How our figures look: readable in print, told apart by the colour-blind."""
+"""Style of all figures: readable in print and with colour vision deficiency."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: told apart by the colour-blind, and by their lightness in print
+# The Okabe-Ito palette: distinguishable with colour vision deficiency and, by lightness, in print
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 
 
 def new_figure(width: float | int, height: float | int) -> "Figure":
-    """An empty figure; an error that names the extra where matplotlib is missing."""
+    """Return an empty figure. Without matplotlib, the error names the extra to install."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -23,11 +23,11 @@ def new_figure(width: float | int, height: float | int) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def bare(axis: "Axes") -> None:
-    """No box around the data."""
+def remove_box(axis: "Axes") -> None:
+    """Hide the upper and the right border of the axes."""
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def legend(axis: "Axes", **options: Any) -> None:
-    """A legend without a frame."""
+def add_legend(axis: "Axes", **options: Any) -> None:
+    """Add a legend without a frame."""
     axis.legend(frameon=False, fontsize=9, **options)

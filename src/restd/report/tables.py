@@ -1,9 +1,9 @@
-"""Tables for every purpose: Markdown, CSV, LaTeX."""
+"""Tables as Markdown, CSV and LaTeX."""
 
 import csv
 import io
 
-from restd.study import Table
+from restd.analyses import Table
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -31,7 +31,7 @@ _LATEX = {
 
 
 def to_markdown(table: Table) -> str:
-    """A pipe table, best cells in bold, notes below.
+    """Return a Markdown table with the best cells in bold and the notes below.
 
     >>> to_markdown(Table("t", "Scores", ("", "NDCG"), (("a", "1.0"),), best=((0, 1),))).splitlines()[-1]
     '| a | **1.0** |'
@@ -54,7 +54,7 @@ def _cell(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    r"""Comma-separated values with a header.
+    r"""Return comma-separated values with a header.
 
     >>> to_csv(Table("t", "Scores", ("name", "NDCG"), (("a, b", "1.0"),)))
     'name,NDCG\n"a, b",1.0\n'
@@ -67,24 +67,24 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A booktabs table with caption and label, best cells in bold.
+    r"""Return a booktabs table with caption and label and the best cells in bold.
 
     >>> print(to_latex(Table("t", "A_B", ("", "N"), (("x", "50 %"),))).splitlines()[2])
     \caption{A\_B}
     """
     best = set(table.best)
-    head = " & ".join(map(_escaped, table.columns)) + r" \\"
+    head = " & ".join(map(_escape, table.columns)) + r" \\"
     body = []
     for number, row in enumerate(table.rows):
         cells = [
-            rf"\textbf{{{_escaped(text)}}}" if (number, column) in best else _escaped(text)
+            rf"\textbf{{{_escape(text)}}}" if (number, column) in best else _escape(text)
             for column, text in enumerate(row)
         ]
         body.append(" & ".join(cells) + r" \\")
     lines = [
         r"\begin{table}[t]",
         r"\centering\small",
-        rf"\caption{{{_escaped(table.title)}}}",
+        rf"\caption{{{_escape(table.title)}}}",
         rf"\label{{tab:{table.name}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
         r"\toprule",
@@ -94,9 +94,9 @@ def to_latex(table: Table) -> str:
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    lines += [rf"\par\footnotesize {_escaped(note)}" for note in table.notes]
+    lines += [rf"\par\footnotesize {_escape(note)}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}", ""])
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in text)

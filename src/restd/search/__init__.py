@@ -2,27 +2,27 @@
 
 from restd.search.beam import Beams, Level, beam_search, exact_rank, exact_scores
 from restd.search.explain import Explanation, LevelTrace
-from restd.search.fusion import Ranker, fuse
-from restd.search.heads import HeadUse, KeptHeads
-from restd.search.items import Condition, Items
-from restd.search.retriever import NEXT_WIDTH, Retriever
-from restd.search.shelf import Hit
+from restd.search.heads import KeptHeads
+from restd.search.options import BEAMS, HEAD_MODES, HeadUse, SearchKeywords, SearchOptions
+from restd.search.ranker import RetrieverRanker
+from restd.search.results import Hit
+from restd.search.retriever import Retriever
 
 __all__ = [
-    "NEXT_WIDTH",
+    "BEAMS",
+    "HEAD_MODES",
     "Beams",
-    "Condition",
     "Explanation",
     "HeadUse",
     "Hit",
-    "Items",
     "KeptHeads",
     "Level",
     "LevelTrace",
-    "Ranker",
     "Retriever",
+    "RetrieverRanker",
+    "SearchKeywords",
+    "SearchOptions",
     "beam_search",
     "exact_rank",
     "exact_scores",
-    "fuse",
 ]

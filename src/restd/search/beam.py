@@ -1,16 +1,16 @@
 """Beam search over a trie, and exact scoring of everything in it. Sees a stepper and a trie, never a network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from restd.codes import Trie
 from restd.errors import ConfigError
-from restd.index import Trie
 from restd.models.contract import Memory
-from restd.models.decoding import Cache, Stepper
+from restd.models.decode_protocol import Cache, Stepper
 
 _EXACT_ROWS = 4_096
 
@@ -25,7 +25,7 @@ class Beams:
     leaves: Int64[Tensor, "query beam"]
     """The trie's leaves, -1 where there is none."""
     first: Float[Tensor, "query 1 width"] | None = None
-    """The state that predicted the first code, where the stepper tells."""
+    """The state that predicted the first code, where the stepper gives it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,14 +36,14 @@ class Level:
     prefixes: Int64[Tensor, "query parent level"]
     """Codes of the beams before this level."""
     candidates: Float[Tensor, "query parent code"]
-    """Score of every continuation; -inf where the trie has none."""
+    """Score of every continuation as it was pruned by, look-ahead included; -inf where the trie has none."""
     kept: Float[Tensor, "query beam"]
-    """Scores that were kept."""
+    """Scores that were kept; -inf where there were fewer."""
 
 
 Watch = Callable[[Level], None]
-Promise = Callable[[int, Int64[Tensor, "query beam _"]], Float[Tensor, "query beam _"]]
-"""From a level and the nodes below it (-1 for none), what each promises."""
+LookAhead = Callable[[int, Int64[Tensor, "query beam _"]], Float[Tensor, "query beam _"]]
+"""From a level and the nodes below it (-1 for none), what to add to each while the level is pruned."""
 
 
 @torch.inference_mode()
@@ -52,47 +52,50 @@ def beam_search(
     memory: Memory,
     trie: Trie | None,
     *,
-    width: int,
+    width: int | Sequence[int],
     trie_normalized: bool = False,
-    promise: Promise | None = None,
+    look_ahead: LookAhead | None = None,
     watch: Watch | None = None,
 ) -> Beams:
-    """Find the likeliest SIDs of the trie, keeping `width` prefixes a query at every level.
+    """Find the likeliest SIDs of the trie, keeping `width` prefixes per query at every level.
 
     Args:
         stepper: gives log-probabilities of the next codes.
-        memory: what it starts from, a row a query.
-        trie: the SIDs that exist; None lets every code follow every other.
-        width: prefixes kept; as many as there are SIDs makes the search exact.
+        memory: what it starts from, one row per query.
+        trie: the SIDs that exist, on the device of the scores; None lets every code follow every other.
+        width: prefixes kept, one number for all queries or one for each; as many as there are SIDs makes the search
+            exact. A query is answered alike whatever the widths of the others.
         trie_normalized: renormalise over the codes that can follow (`trie_children`), so that a lone child is free.
-        promise: what to add to a prefix's score while it is judged, never to a result's: hope of what lies below it.
+        look_ahead: adds an estimate of what lies below a prefix while prefixes are pruned, never to a result's score.
         watch: is shown every level.
     """
-    if width < 1:
-        raise ConfigError(f"A beam of {width} was asked for; wanted at least 1.")
+    widest, widths = _widths(width)
     scored, cache = stepper.start(memory)
     first = cache.first
     queries, _, codes = scored.shape
+    limits = None if widths is None else torch.tensor(widths, device=scored.device)
     nodes = torch.zeros(queries, 1, dtype=torch.int64, device=scored.device)
     prefixes = nodes.new_zeros(queries, 1, 0)
     scores = scored.new_zeros(queries, 1)
     for level in range(len(stepper.sizes)):
-        allowed = None if trie is None else trie.children(level, nodes.flatten()).view(queries, nodes.shape[1], -1)
+        allowed = None if trie is None else _allowed(trie, level, nodes, codes)
         candidates = _continued(scores, scored, allowed, trie_normalized=trie_normalized)
-        if promise is None or allowed is None or level + 1 == len(stepper.sizes):
-            chosen, kept = _best(candidates, width)
-        else:
-            assert trie is not None
-            chosen, _ = _best(candidates + promise(level, _children(trie, level, nodes, allowed)), width)
-            kept = candidates.flatten(1).gather(1, chosen)
+        judged = candidates
+        if look_ahead is not None and trie is not None and allowed is not None and level + 1 < len(stepper.sizes):
+            judged = candidates + look_ahead(level, _children(trie, level, nodes, allowed))
+        chosen, kept = _best(judged, widest)
+        if limits is not None:
+            kept = kept.masked_fill(_ranks(kept) >= limits[:, None], -torch.inf)
         if watch is not None:
-            watch(Level(level, prefixes, candidates, kept))
+            watch(Level(level, prefixes, judged, kept))
         parents, following, scores = chosen // codes, chosen % codes, kept
+        if judged is not candidates:
+            scores = torch.where(kept > -torch.inf, candidates.flatten(1).gather(1, chosen), -torch.inf)
         if trie is not None:
             nodes = trie.advance(level, nodes.gather(1, parents).flatten(), following.flatten()).view(queries, -1)
             nodes = torch.where(scores > -torch.inf, nodes, -1)
-        held = prefixes.gather(1, parents[..., None].expand(-1, -1, level))
-        prefixes = torch.cat([held, following[..., None]], dim=-1)
+        before = prefixes.gather(1, parents[..., None].expand(-1, -1, level))
+        prefixes = torch.cat([before, following[..., None]], dim=-1)
         if level + 1 < len(stepper.sizes):
             scored, cache = stepper.step(cache, parents, following)
     order = scores.sort(dim=1, descending=True, stable=True).indices  # beams are in SID order, and equals stay so
@@ -101,9 +104,24 @@ def beam_search(
     return Beams(sids, scores.gather(1, order), leaves, first)
 
 
+def _widths(width: int | Sequence[int]) -> tuple[int, list[int] | None]:
+    """The widest beam, and the width of every query where they differ."""
+    widths = [width] if isinstance(width, int) else list(width)
+    if not widths or min(widths) < 1:
+        raise ConfigError(f"A beam of {min(widths, default=0)} keeps nothing; expected a width of at least 1.")
+    return max(widths), None if min(widths) == max(widths) else widths
+
+
+def _allowed(trie: Trie, level: int, nodes: Int64[Tensor, "query beam"], codes: int) -> Bool[Tensor, "query beam code"]:
+    """Which codes may follow each prefix, filled up to the codes of the largest level."""
+    allowed = trie.children(level, nodes.flatten()).view(*nodes.shape, -1)
+    missing = codes - allowed.shape[-1]
+    return torch.nn.functional.pad(allowed, (0, missing)) if missing else allowed
+
+
 def _children(
-    trie: Trie, level: int, nodes: Int64[Tensor, "query beam"], allowed: Tensor
-) -> Int64[Tensor, "query beam _"]:
+    trie: Trie, level: int, nodes: Int64[Tensor, "query beam"], allowed: Bool[Tensor, "query beam code"]
+) -> Int64[Tensor, "query beam code"]:
     """Node that each code leads to, -1 where there is none: a node's children are numbered in the order of codes."""
     first = trie.depths[level].first_child[nodes.clamp_min(0)].long()
     return torch.where(allowed, first[..., None] + allowed.cumsum(dim=-1) - 1, -1)
@@ -112,16 +130,13 @@ def _children(
 def _continued(
     scores: Float[Tensor, "query beam"],
     scored: Float[Tensor, "query beam code"],
-    allowed: Tensor | None,
+    allowed: Bool[Tensor, "query beam code"] | None,
     *,
     trie_normalized: bool,
 ) -> Float[Tensor, "query beam code"]:
-    """Scores of all continuations; what the trie does not have is out of the question."""
+    """Scores of all continuations; -inf for those that the trie does not have."""
     if allowed is None:
         return scores[..., None] + scored
-    short = scored.shape[-1] - allowed.shape[-1]
-    if short:
-        allowed = torch.nn.functional.pad(allowed, (0, short))
     if trie_normalized:
         scored = scored.masked_fill(~allowed, -torch.inf).log_softmax(dim=-1).nan_to_num(nan=-torch.inf)
     return (scores[..., None] + scored).masked_fill_(~allowed, -torch.inf)
@@ -130,10 +145,10 @@ def _continued(
 def _best(
     candidates: Float[Tensor, "query beam code"], width: int
 ) -> tuple[Int64[Tensor, "query kept"], Float[Tensor, "query kept"]]:
-    """Flat places of the best candidates, in ascending order, and their scores.
+    """Flat positions of the best candidates, in ascending order, and their scores.
 
-    Beams stand in SID order and codes within them too, so places are in SID order: among equals at the edge the first
-    ones are taken, whatever the machine's partial sort would have done.
+    Beams stand in SID order and codes within them too, so positions are in SID order: among equals at the edge the
+    first ones are taken, whatever the machine's partial sort would have done.
     """
     flat = candidates.flatten(1)
     count = min(width, flat.shape[1])
@@ -142,13 +157,23 @@ def _best(
     best = flat.topk(count, dim=1, sorted=False)
     edge = best.values.amin(dim=1, keepdim=True)
     at_edge = flat == edge
-    wanted = (best.values == edge).sum(dim=1, keepdim=True)
-    if bool((at_edge.sum(dim=1, keepdim=True) == wanted).all()):  # nobody at the edge was left out: no ties to break
-        places = best.indices.sort(dim=1).values
+    from_edge = (best.values == edge).sum(dim=1, keepdim=True)
+    if _is_tied(at_edge, from_edge):
+        kept = (flat > edge) | (at_edge & (at_edge.cumsum(dim=1) <= from_edge))
+        positions = kept.nonzero()[:, 1].view(len(flat), count)
     else:
-        kept = (flat > edge) | (at_edge & (at_edge.cumsum(dim=1) <= wanted))
-        places = kept.nonzero()[:, 1].view(len(flat), count)
-    return places, flat.gather(1, places)
+        positions = best.indices.sort(dim=1).values
+    return positions, flat.gather(1, positions)
+
+
+def _is_tied(at_edge: Bool[Tensor, "query candidate"], from_edge: Int64[Tensor, "query 1"]) -> bool:
+    """Whether some query has candidates at the edge that were left out, so that ties must be broken."""
+    return not bool((at_edge.sum(dim=1, keepdim=True) == from_edge).all())
+
+
+def _ranks(scores: Float[Tensor, "query beam"]) -> Int64[Tensor, "query beam"]:
+    """Rank of each beam within its query, from 0; equals in SID order."""
+    return scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
 
 
 @torch.inference_mode()
@@ -160,15 +185,15 @@ def exact_scores(
     Every prefix is visited once, depth first in blocks of `rows`, so that memory does not grow with the catalogue.
     """
     scored, cache = stepper.start(memory)
-    found = scored.new_full((len(scored), trie.leaves), -torch.inf)
+    exact = scored.new_full((len(scored), trie.leaves), -torch.inf)
     block = max(1, rows // len(scored))
 
     def expand(depth: int, first: int, scores: Tensor, scored: Tensor, cache: Cache) -> None:
         """Score the children of the nodes from `first` on, which are neighbours, and go on below them."""
-        held = trie.depths[depth]
-        edges = held.first_child[first : first + scores.shape[1] + 1].long()
+        level = trie.depths[depth]
+        edges = level.first_child[first : first + scores.shape[1] + 1].long()
         start, end = int(edges[0]), int(edges[-1])
-        codes = held.codes[start:end].long()
+        codes = level.codes[start:end].long()
         parents = torch.repeat_interleave(torch.arange(scores.shape[1], device=edges.device), edges.diff())
         if trie_normalized:
             allowed = trie.children(depth, first + torch.arange(scores.shape[1], device=edges.device))
@@ -176,16 +201,16 @@ def exact_scores(
             scored = scored.masked_fill(~full, -torch.inf).log_softmax(dim=-1)
         below = scores[:, parents] + scored[:, parents, codes]
         if depth + 1 == trie.levels:
-            found[:, start:end] = below
+            exact[:, start:end] = below
             return
         for begin in range(0, end - start, block):
             part = slice(begin, begin + block)
-            rows_of = [values[part].expand(len(found), -1) for values in (parents, codes)]
+            rows_of = [values[part].expand(len(exact), -1) for values in (parents, codes)]
             following, longer = stepper.step(cache, *rows_of)
             expand(depth + 1, start + begin, below[:, part], following, longer)
 
     expand(0, 0, scored.new_zeros(len(scored), 1), scored, cache)
-    return found
+    return exact
 
 
 def exact_rank(scores: Float[Tensor, "query leaf"], leaves: Int64[Tensor, "query"]) -> Int64[Tensor, "query"]:

@@ -1,120 +1,130 @@
 """Beyond the paper, off by default: the horizon heads kept at inference.
 
-g_0(h_1) was trained to sit at the latent of the item that is looked for. It costs one decoder step and is a dense query
-in the index's own space: it can rerank what the beam found, bring in what it pruned, and say what a prefix promises.
+g_0(h_1) was trained to sit at the latent of the target item. It costs one decoder step and is a dense query in the
+index's own space: it can rerank what the beam found, add candidates that the beam pruned, and estimate what lies below
+a prefix.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from restd.artifacts import open_artifact
+from restd.codes import Trie
 from restd.distill import HorizonHeads
-from restd.distill.functions import code_scores
+from restd.distill.equations import code_scores
 from restd.distill.heads import FOLDER, KIND, SCHEMA
 from restd.errors import ArtifactError, ConfigError
-from restd.index import SidIndex, Trie
 from restd.models.contract import Memory
-from restd.models.decoding import Stepper
-from restd.search.answers import fill
+from restd.models.decode_protocol import Stepper
 from restd.search.beam import beam_search
-
-Use = Literal["rerank", "fuse", "look-ahead", "one-shot"]
-USES: tuple[Use, ...] = ("rerank", "fuse", "look-ahead", "one-shot")
-
-
-@dataclass(frozen=True, slots=True)
-class HeadUse:
-    """What kept heads are for.
-
-    Args:
-        use: `rerank` the beam's items by nearness too; `fuse` them with the nearest latents; `look-ahead` while
-            pruning; `one-shot` scores the whole catalogue from one state, without a beam.
-        weight: of nearness beside log-probability, or of the promise beside the prefix's score.
-        bring: how many of the nearest latents `fuse` brings in.
-    """
-
-    use: Use = "fuse"
-    weight: float = 0.4
-    bring: int = 200
-
-    def __post_init__(self) -> None:
-        if self.use not in USES or self.weight < 0 or self.bring < 0:
-            raise ConfigError(
-                f"Heads used for {self.use!r} with weight {self.weight} and {self.bring} brought in cannot be; wanted "
-                f"one of {', '.join(USES)}, and numbers of at least 0."
-            )
+from restd.search.options import HeadUse
+from restd.search.results import RankedList
+from restd.snapshot import Snapshot
 
 
 @dataclass(frozen=True, eq=False)
 class KeptHeads:
-    """Heads of a finished run, with what they need of the index."""
+    """Heads of a finished run. They are bound to the codebooks, not to the items, which come with each snapshot."""
 
     heads: HorizonHeads
     temperatures: Float[Tensor, "level"]
     codebooks: Float[Tensor, "level code dim"]
-    code_mask: Tensor
-    latents: Float[Tensor, "item dim"]
+    code_mask: Bool[Tensor, "level code"]
+    layout: Mapping[str, Any]
+    """Sizes of all levels and hash of the codebooks that they were trained with."""
 
     @classmethod
-    def load(cls, folder: Path, index: SidIndex) -> "KeptHeads":
+    def load(cls, folder: Path, snapshot: Snapshot) -> "KeptHeads":
         """Open the heads that a run with a trajectory objective left beside its model."""
         if (folder / FOLDER).is_dir():
             folder = folder / FOLDER
         artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
-        if artifact.manifest.settings["layout"] != index.layout():
+        if artifact.manifest.settings["layout"] != snapshot.index.layout():
             raise ArtifactError(f"{folder} was trained with another index; point to the one it was trained with.")
         tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("heads").items()}
         temperatures = tensors.pop("temperatures")
         horizon, width, dim = tensors["outer"].shape
         heads = HorizonHeads(width, dim, horizon=horizon)
         heads.load_state_dict(tensors)
-        return cls.of(heads, temperatures, index)
+        return cls.of(heads, temperatures, snapshot)
 
     @classmethod
-    def of(cls, heads: HorizonHeads, temperatures: Float[Tensor, "level"], index: SidIndex) -> "KeptHeads":
-        """Take heads at hand."""
-        latents, codebooks = index.geometry()
-        sizes = torch.tensor(codebooks.sizes)
-        values = torch.from_numpy(codebooks.values)
-        mask = torch.arange(values.shape[1]) < sizes[:, None]
-        return cls(heads.eval(), temperatures, values, mask, torch.from_numpy(latents).float())
+    def of(cls, heads: HorizonHeads, temperatures: Float[Tensor, "level"], snapshot: Snapshot) -> "KeptHeads":
+        """Take heads at hand, on the snapshot's device."""
+        _, codebooks = snapshot.index.latents_and_codebooks()
+        made = cls(heads.eval(), temperatures, codebooks.values, codebooks.mask, snapshot.index.layout())
+        return made.on(snapshot.device)
+
+    def on(self, device: torch.device | str) -> "KeptHeads":
+        """The same heads on a device; a copy unless they are there already."""
+        if self.codebooks.device == torch.device(device):
+            return self
+        tensors = {name: getattr(self, name).to(device) for name in ("temperatures", "codebooks", "code_mask")}
+        return replace(self, heads=deepcopy(self.heads).to(device), **tensors)
+
+    def refuse_other_codebooks(self, snapshot: Snapshot) -> None:
+        """Refuse a snapshot of other codebooks or levels; items may have come and gone."""
+        if self.layout != snapshot.index.layout():
+            raise ArtifactError(
+                "The heads were trained with other codebooks or levels than the snapshot's; load heads and model "
+                "of this index."
+            )
 
     @torch.inference_mode()
-    def nearness(self, first: Float[Tensor, "query width"]) -> Float[Tensor, "query item"]:
+    def nearness(
+        self, first: Float[Tensor, "query width"], points: Float[Tensor, "item dim"]
+    ) -> Float[Tensor, "query item"]:
         """-‖g_0(h_1) - x_d‖² / τ_1 of every item: how near its latent is to where the first state points."""
-        points = self.heads.ahead(first)[0]
-        squares = self.latents.square().sum(-1)
-        scores = 2 * points @ self.latents.T - squares - points.square().sum(-1, keepdim=True)
+        target = self.heads.ahead(first)[0]
+        squares = points.square().sum(-1)
+        scores = 2 * target @ points.T - squares - target.square().sum(-1, keepdim=True)
         return scores / self.temperatures[0]
 
     @torch.inference_mode()
     def codes_ahead(self, first: Float[Tensor, "query width"]) -> Float[Tensor, "query level code"]:
-        """Log P_{1,s}: what the first state alone says of every level's code."""
+        """Log P_{1,s}: what the first state alone predicts of every level's code."""
         levels = len(self.codebooks)
         points = self.heads.ahead(first)[:levels]
         if len(points) < levels:
-            raise ConfigError(f"{len(points)} heads look less far than the index's {levels} levels; train with all.")
+            raise ConfigError(
+                f"The heads predict {len(points)} levels ahead, but the index has {levels} levels of residuals; train "
+                f"with distill.horizon={levels}, or use rerank or fuse."
+            )
         scores = code_scores(points.transpose(0, 1), self.codebooks, self.code_mask, self.temperatures)
         return scores.log_softmax(dim=-1)
 
     @torch.inference_mode()
-    def promises(self, first: Float[Tensor, "query width"], trie: Trie, *, weight: float) -> "_Promises":
-        """What each prefix of the trie promises: the best completion by the first state's own words, times a weight."""
+    def completions(self, first: Float[Tensor, "query width"], trie: Trie, *, weight: float) -> "Completions":
+        """The best completion below each prefix of the trie, by the first state's own predictions, times a weight.
+
+        Levels behind the last codebook, such as a disambiguation code, have no residual and add nothing.
+        """
         ahead = self.codes_ahead(first)
-        best = [torch.zeros(len(ahead), trie.leaves)]
-        for depth in reversed(range(1, len(self.codebooks))):
-            held = trie.depths[depth]
-            worth = best[0] + ahead[:, depth, held.codes.long()]
-            parents = torch.repeat_interleave(torch.arange(trie.nodes(depth)), held.first_child.long().diff())
-            empty = torch.full((len(ahead), trie.nodes(depth)), -torch.inf)
-            best.insert(0, empty.scatter_reduce(1, parents.expand(len(ahead), -1), worth, "amax"))
-        return _Promises(tuple(best), weight)
+        levels = len(self.codebooks)
+        best = [ahead.new_zeros(len(ahead), trie.nodes(depth)) for depth in range(levels, trie.levels + 1)]
+        for depth in reversed(range(1, levels)):
+            level = trie.depths[depth]
+            below = best[0] + ahead[:, depth, level.codes.long()]
+            children = level.first_child.long().diff()
+            parents = torch.repeat_interleave(
+                torch.arange(len(children), device=children.device), children, output_size=len(level.codes)
+            )
+            empty = below.new_full((len(ahead), len(children)), -torch.inf)
+            best.insert(0, empty.scatter_reduce(1, parents.expand(len(ahead), -1), below, "amax"))
+        return Completions(tuple(best), weight)
+
+    @torch.inference_mode()
+    def look_ahead(self, stepper: Stepper, memory: Memory, trie: Trie, *, weight: float) -> "Completions":
+        """What a beam over the trie adds to prefixes of these queries while it prunes."""
+        return self.completions(_first(stepper.start(memory)[1].first), trie, weight=weight)
 
     @torch.inference_mode()
     def one_shot(
@@ -122,100 +132,92 @@ class KeptHeads:
     ) -> Float[Tensor, "query item"]:
         """Σ_s log P_{1,s}(y_s) of every item: the whole catalogue scored from one decoder state."""
         ahead = self.codes_ahead(first)
-        return sum((ahead[:, level, sids[:, level]] for level in range(ahead.shape[1])), torch.zeros(()))
+        scores = ahead.new_zeros(len(ahead), len(sids))
+        for level in range(ahead.shape[1]):
+            scores = scores + ahead[:, level, sids[:, level]]
+        return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Promises:
+class Completions:
+    """What a look-ahead adds to the nodes of a trie."""
+
     best: tuple[Float[Tensor, "query _"], ...]
     """By depth from 1 on: the best completion below each node."""
     weight: float
 
-    def __call__(self, level: int, children: Int64[Tensor, "query beam _"]) -> Float[Tensor, "query beam _"]:
-        held = self.best[level]
-        found = held.gather(1, children.clamp_min(0).flatten(1)).view(children.shape)
-        return torch.where(children >= 0, self.weight * found, 0.0)
+    def __call__(self, level: int, children: Int64[Tensor, "query beam code"]) -> Float[Tensor, "query beam code"]:
+        """The best completion below each child of this level, weighted; 0 where there is no child."""
+        values = self.best[level].gather(1, children.clamp_min(0).flatten(1)).view(children.shape)
+        return torch.where(children >= 0, self.weight * values, 0.0)
 
 
 def head_search(
-    held: KeptHeads,
+    heads: KeptHeads,
     use: HeadUse,
-    index: SidIndex,
+    snapshot: Snapshot,
     stepper: Stepper,
     memory: Memory,
     trie: Trie,
-    k: int,
-    width: int,
-    normalized: bool,
-) -> tuple[Int64[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-    """Rows and scores of the best items of a trie, by beam and heads together."""
-    promise = None
-    if use.use in ("look-ahead", "one-shot"):
+    *,
+    depths: Sequence[int],
+    widths: Sequence[int],
+    trie_normalized: bool,
+) -> list[RankedList]:
+    """The best items of a trie by beam and heads together, `depths` of each query."""
+    heads.refuse_other_codebooks(snapshot)
+    if use.mode == "one-shot":
         first = _first(stepper.start(memory)[1].first)
-        if use.use == "one-shot":
-            scores = held.one_shot(first, torch.from_numpy(index.sids.astype(np.int64)))
-            return _best_of(scores, trie, k)
-        promise = held.promises(first, trie, weight=use.weight)
-    beams = beam_search(stepper, memory, trie, width=width, trie_normalized=normalized, promise=promise)
-    queries = len(beams.leaves)
-    rows, scores = np.full((queries, width), -1, np.int64), np.full((queries, width), -np.inf, np.float64)
-    for query in range(queries):
-        fill((rows, scores), query, trie, beams.leaves[query], beams.scores[query])
-    if use.use == "look-ahead":
-        return rows[:, :k], scores[:, :k]
-    near = held.nearness(_first(beams.first))
-    reachable = torch.zeros(len(index), dtype=torch.bool)
+        sids = torch.from_numpy(snapshot.sids.astype(np.int64)).to(first.device)
+        return _best_of(heads.one_shot(first, sids), trie, depths)
+    look_ahead = heads.look_ahead(stepper, memory, trie, weight=use.weight) if use.mode == "look-ahead" else None
+    beams = beam_search(stepper, memory, trie, width=widths, trie_normalized=trie_normalized, look_ahead=look_ahead)
+    lists = [
+        RankedList.of_leaves(trie, leaves, scores, width)
+        for leaves, scores, width in zip(beams.leaves, beams.scores, widths, strict=True)
+    ]
+    if use.mode == "look-ahead":
+        return [RankedList(part.rows[:depth], part.scores[:depth]) for part, depth in zip(lists, depths, strict=True)]
+    near = heads.nearness(_first(beams.first), snapshot.points)
+    reachable = torch.zeros(len(snapshot), dtype=torch.bool, device=near.device)
     reachable[trie.rows.long()] = True
     near = near.masked_fill(~reachable, -torch.inf)
-    found = np.full((queries, k), -1, np.int64), np.full((queries, k), -np.inf, np.float64)
-    for query in range(queries):
-        bring = use.bring if use.use == "fuse" else 0
-        names, total = combined(rows[query], scores[query], near[query], k, weight=use.weight, bring=bring)
-        found[0][query, : len(names)], found[1][query, : len(total)] = names, total
-    return found
+    extra = use.extra_candidates if use.mode == "fuse" else 0
+    return [
+        combine(part, near[query].cpu(), depth, weight=use.weight, extra_candidates=extra)
+        for query, (part, depth) in enumerate(zip(lists, depths, strict=True))
+    ]
 
 
 def _first(state: Float[Tensor, "query 1 width"] | None) -> Float[Tensor, "query width"]:
     if state is None:
-        raise ConfigError("This model's decoder does not tell its first state, which the heads read.")
+        raise ConfigError("This model's decoder does not give its first state, which the heads read.")
     return state[:, 0]
 
 
-def _best_of(
-    scores: Float[Tensor, "query item"], trie: Trie, k: int
-) -> tuple[Int64[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+def _best_of(scores: Float[Tensor, "query item"], trie: Trie, depths: Sequence[int]) -> list[RankedList]:
     """The best items among those of a trie, ties by row."""
     rows = trie.rows.long().sort().values
     ordered = scores[:, rows].sort(dim=1, descending=True, stable=True)
-    count = min(k, len(rows))
-    found = np.full((len(scores), k), -1, np.int64), np.full((len(scores), k), -np.inf, np.float64)
-    found[0][:, :count] = rows[ordered.indices[:, :count]].numpy()
-    found[1][:, :count] = ordered.values[:, :count].numpy()
-    return found
+    best_rows, best_scores = rows[ordered.indices].cpu().numpy(), ordered.values.double().cpu().numpy()
+    return [RankedList(best_rows[query, :depth], best_scores[query, :depth]) for query, depth in enumerate(depths)]
 
 
-def combined(
-    rows: Int64[np.ndarray, "rank"],
-    scores: Float[np.ndarray, "rank"],
-    near: Float[Tensor, "item"],
-    k: int,
-    *,
-    weight: float,
-    bring: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Order the beam's items, and `bring` of the nearest latents, by log-probability plus weighted nearness.
+def combine(
+    ranked: RankedList, near: Float[Tensor, "item"], depth: int, *, weight: float, extra_candidates: int
+) -> RankedList:
+    """Order the beam's items, and some of the nearest latents, by log-probability plus weighted nearness.
 
-    An item the beam does not have is given the score of the beam's last one: it could have had no more. So what is
-    brought in can only stand where nearness outweighs what the beam knows, and the beam's first ranks are its own.
+    An item the beam does not have is given the score of the beam's last one: it could have had no more. So an extra
+    candidate only ranks high where nearness outweighs what the beam knows, and the beam's first ranks are its own.
     """
-    kept = rows >= 0
-    known = dict(zip(rows[kept].tolist(), scores[kept].tolist(), strict=True))
-    edge = min(known.values(), default=0.0)
-    if bring:
-        nearest = near.topk(min(bring, len(near)))
+    score_of = dict(zip(ranked.rows.tolist(), ranked.scores.tolist(), strict=True))
+    edge = min(score_of.values(), default=0.0)
+    if extra_candidates:
+        nearest = near.topk(min(extra_candidates, len(near)))
         for row in nearest.indices[nearest.values > -torch.inf].tolist():
-            known.setdefault(row, edge)
-    names = np.fromiter(known, np.int64, len(known))
-    total = np.fromiter(known.values(), np.float64, len(known)) + weight * near[torch.from_numpy(names)].numpy()
-    order = np.lexsort((names, -total))[:k]
-    return names[order], total[order]
+            score_of.setdefault(row, edge)
+    rows = np.fromiter(score_of, np.int64, len(score_of))
+    total = np.fromiter(score_of.values(), np.float64, len(score_of)) + weight * near[torch.from_numpy(rows)].numpy()
+    order = np.lexsort((rows, -total))[:depth]
+    return RankedList(rows[order], total[order])

@@ -1,80 +1,60 @@
-"""`Retriever`: a trained model, an index and a catalogue, answering queries."""
+"""`Retriever`: a trained model and a snapshot of a catalogue, answering queries."""
 
-import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 import pyarrow as pa
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Float, Int
 
-from restd._arrow import pc
-from restd.artifacts import create
-from restd.data import Catalog, History, Query, Runs, dataset
+from restd.data import Catalog, History, Query, Task
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError
-from restd.index import SidIndex, Trie
-from restd.models import (
-    AnyBackbone,
-    CachedRoutes,
-    CalirBackbone,
-    Memory,
-    open_model,
-    prepare_queries,
-    refuse_other_layout,
-)
-from restd.models.decoding import Stepper
-from restd.models.store import find_encoder
-from restd.search.answers import cleaned, fill, first_rows, histories_of, known_norm, text_of, without_seen
-from restd.search.beam import beam_search
-from restd.search.explain import Explanation, rank_of_all, trace, width_needed
-from restd.search.fusion import Ranker, fuse
-from restd.search.heads import HeadUse, KeptHeads, head_search
-from restd.search.items import Condition, Items
-from restd.search.places import places
-from restd.search.shelf import Hit, Shelf
+from restd.index import SidIndex
+from restd.models import Backbone, CachedRoutes, open_model, refuse_other_layout
+from restd.rankers import RankerContext, fuse, make_ranker
+from restd.search.bundle import fitted_encoder, item_encoder, save_bundle
+from restd.search.explain import Explanation, explain
+from restd.search.generate import Generator, seen_rows
+from restd.search.heads import KeptHeads
+from restd.search.options import SearchKeywords, SearchOptions
+from restd.search.queries import as_histories
+from restd.search.results import Hit, first_rows, make_hits, stack
+from restd.snapshot import Ranker, Snapshot
+from restd.snapshot.items import text_of
+from restd.train.run_record import run_sources
 
-_BATCH = 32
-_POOL = 1_024
-_WIDTH = 100
-NEXT_WIDTH = 20
-"""Of the beam where nobody says: the paper's for recommendation."""
-_DEEP = 10
+_HYBRID_DEPTH = 10
+"""How many times k each list is deep that a hybrid search fuses."""
+_HYBRID_LEAST = 100
 
 
 class Retriever:
     """Searches a catalogue with a trained model; no teacher is loaded, and no heads unless they are asked for.
 
     Items that share a Semantic ID share a score and stand in the catalogue's order. Searching is safe from many
-    threads; `add` and `remove` put a new index in place at once, and searches under way keep the one they began with.
+    threads; `add` and `remove` put a new snapshot in place at once, and searches under way keep the one they began
+    with. Options are fields of `SearchOptions`, as one value or as keywords.
     """
 
-    def __init__(
-        self,
-        backbone: AnyBackbone,
-        index: SidIndex,
-        catalog: Catalog | None = None,
-        *,
-        companions: Sequence[Ranker] = (),
-    ) -> None:
-        self.backbone = backbone.eval()
-        self.companions = tuple(companions)
-        self._shelf = Shelf(index, Items(index.table.ids, catalog))
-        self.heads: KeptHeads | None = None
-        """Heads kept from training, where they were asked for."""
+    def __init__(self, backbone: Backbone, snapshot: Snapshot, *, heads: KeptHeads | None = None) -> None:
+        self._generator = Generator(backbone)
+        self._snapshot = self._generator.prepared(snapshot)
+        self.heads = heads
+        """Heads kept from training, where they were loaded."""
         self.source: Path | None = None
         """Where the model came from, where it came from disk."""
         self.home: Path | None = None
         """Where the index came from; an encoder that was fitted to the catalogue is kept there."""
+        self.data: Path | None = None
+        """Where items and judgments are, where the retriever was loaded with them."""
         self._encoder: Encoder | None = None
         self._writing = threading.Lock()
-        self._stepper = lru_cache(maxsize=None)(self._make_stepper)
 
     @classmethod
     def load(
@@ -83,313 +63,292 @@ class Retriever:
         index: Path | None = None,
         catalog: Path | Catalog | None = None,
         *,
-        companions: Sequence[Ranker] = (),
         keep_heads: bool = False,
+        companions: Sequence[str] = (),
+        device: torch.device | str | None = None,
     ) -> "Retriever":
         """Open a trained model with an index of the layout it was trained for, and the items it should show.
 
-        A folder that `save` or `restd train` made knows where index and items are.
+        Args:
+            model: a run of `restd train`, or a folder that `save` wrote; both know where index and items are.
+            index: the index, where the run does not know it any more.
+            catalog: the items, likewise.
+            keep_heads: load the horizon heads too, for `SearchOptions.heads`.
+            companions: names of rankers that a hybrid search fuses with the model: "bm25", "dense".
+            device: where the model runs; the CPU by default.
         """
-        beside = places(model)
-        index, catalog = index or beside.get("index"), catalog or beside.get("catalog")
+        known = run_sources(model)
+        index, catalog = index or known.get("index"), catalog or known.get("catalog")
         if index is None:
             raise ConfigError(f"{model} does not say where its index is; name it.")
-        backbone, artifact = open_model(model)
-        held = SidIndex.load(index)
-        refuse_other_layout(artifact, held)
-        if isinstance(catalog, Path):
-            catalog = Catalog.read_as(catalog, held.origin.get("reading"))
-        made = cls(backbone, held, catalog, companions=companions)
-        made.source, made.home = artifact.folder, index
+        backbone, artifact = open_model(model, device=device)
+        snapshot = Snapshot.load(index, catalog)
+        refuse_other_layout(artifact, snapshot.index)
+        retriever = cls(backbone, snapshot)
+        retriever.source, retriever.home = artifact.folder, index
+        retriever.data = catalog.path if isinstance(catalog, Catalog) else catalog
         if keep_heads:
-            made.heads = KeptHeads.load(model if (model / HEADS).is_dir() else artifact.folder.parent, held)
-        return made
+            beside = model if (model / HEADS).is_dir() else artifact.folder.parent
+            retriever.heads = KeptHeads.load(beside, retriever.snapshot)
+        if companions:
+            retriever.set_companions(companions)
+        return retriever
+
+    @property
+    def backbone(self) -> Backbone:
+        """The model."""
+        return self._generator.backbone
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is searched now."""
+        return self._snapshot
+
+    @property
+    def snapshot_hash(self) -> str:
+        """Hash of what is searched now."""
+        return self._snapshot.hash
 
     @property
     def index(self) -> SidIndex:
-        """The index as it is now."""
-        return self._shelf.index
+        """The index that is searched now."""
+        return self._snapshot.index
 
-    def _make_stepper(self, norm: str) -> Stepper:
-        return self.backbone.stepper(normalizer="full_vocab" if norm == "full_vocab" else "level_codes")
+    def replace_snapshot(self, snapshot: Snapshot) -> None:
+        """Search another snapshot of the same layout from now on; searches under way keep the one they began with."""
+        if snapshot.index.layout() != self.index.layout():
+            raise ConfigError(
+                "The snapshot has other codebooks or level sizes than the model was trained for; load a model of that "
+                "index."
+            )
+        with self._writing:
+            self._snapshot = self._generator.prepared(snapshot)
+
+    def set_companions(self, companions: Sequence[Ranker | str]) -> None:
+        """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
+
+        They are dropped when items are added or removed, as their rows are then not the snapshot's any more.
+        """
+        with self._writing:
+            made = [self._companion(name) if isinstance(name, str) else name for name in companions]
+            self._snapshot = self._snapshot.with_companions(made)
+
+    def _companion(self, name: str) -> Ranker:
+        if self.home is None or self.data is None:
+            raise ConfigError(
+                f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
+                "know; make the ranker yourself, or load the retriever from its folder."
+            )
+        return make_ranker(name, RankerContext(self._snapshot, self.data, self.home))
 
     @overload
-    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
+    def search(
+        self,
+        query: str,
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit]: ...
     @overload
-    def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
-    def search(self, query: str | list[str], k: int = 10, **options: Any) -> list[Hit] | list[list[Hit]]:
+    def search(
+        self,
+        query: list[str],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[list[Hit]]: ...
+    def search(
+        self,
+        query: str | list[str],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit] | list[list[Hit]]:
         """Find the best items for a query, or for each of many.
 
         Args:
             query: a text or many.
-            k: items wanted; fewer come back only where fewer qualify.
-            options: as `rank` takes them, and `mode="hybrid"` to fuse the model's list with its companions'.
+            k: number of items to return (10).
+            options: how to search.
+            keywords: fields of `SearchOptions`, which take precedence.
         """
-        mode = options.pop("mode", "generative")
         texts = [query] if isinstance(query, str) else list(query)
-        shelf = self._shelf
-        if mode == "hybrid":
-            rows, scores = self._hybrid(shelf, texts, k, **options)
-        elif mode == "generative":
-            rows, scores = self._generative(shelf, texts, k, **options)
-        else:
-            raise ConfigError(f"Mode {mode!r} is unknown; wanted generative or hybrid.")
-        hits = shelf.hits(rows, scores)
+        hits = self._hits(texts, _merged(options, k, keywords).settled("search"))
         return hits[0] if isinstance(query, str) else hits
 
     @overload
-    def recommend(self, history: History | Sequence[str], k: int = 10, **options: Any) -> list[Hit]: ...
-    @overload
-    def recommend(self, history: list[History], k: int = 10, **options: Any) -> list[list[Hit]]: ...
     def recommend(
-        self, history: History | Sequence[str] | list[History], k: int = 10, *, seen: bool = False, **options: Any
+        self,
+        history: History | Sequence[str],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit]: ...
+    @overload
+    def recommend(
+        self,
+        history: list[History],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[list[Hit]]: ...
+    def recommend(
+        self,
+        history: History | Sequence[str] | list[History],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> list[Hit] | list[list[Hit]]:
         """Find what a user will want next, or each of many.
 
         Args:
             history: ids of the items they took, the latest last; a `History` also says who they are.
-            k: items wanted.
-            seen: whether items of the history may come back; off here, on in `rank`, as in the paper's protocol.
-            options: as `rank` takes them; the beam is 20 wide unless `width` says otherwise.
+            k: number of items to return (10).
+            options: how to search; unless `seen` is set, items of the history do not come back.
+            keywords: fields of `SearchOptions`, which take precedence.
         """
-        asked, many = histories_of(history)
-        shelf = self._shelf
-        hits = shelf.hits(*self._ranked(shelf, asked, k, seen=seen, **{"width": NEXT_WIDTH, **options}))
+        histories, many = as_histories(history)
+        hits = self._hits(histories, _merged(options, k, keywords).settled("recommend", seen=False))
         return hits if many else hits[0]
 
+    def _hits(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Hit]]:
+        snapshot = self._snapshot
+        return make_hits(snapshot, *self._ranked(snapshot, queries, options))
+
     def rank(
-        self, queries: Sequence[Query], k: int, **options: Any
+        self,
+        queries: Sequence[Query],
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        routes: CachedRoutes | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         """Rows of the best items and their scores, best first; -1 where fewer items qualify.
 
         Args:
             queries: texts; for a model that recommends, histories.
-            k: items wanted.
-            options: `width` of the beam (100, and never below k unless `widen` is False); `score_norm`, one of
-                full_vocab, level_codes and trie_children; `where`, conditions such as "category=Home" or "price<=50";
-                `allow` and `deny`, item ids; `category_width`, categories a CaLIR model searches (3; 0 for the whole
-                catalogue); `routes`, categories that another model chose; `heads`, a `HeadUse` where they were kept;
-                `seen=False` leaves out what a history holds already.
+            k: number of items to return (10).
+            options: how to search.
+            routes: categories that another model chose for these queries.
+            keywords: fields of `SearchOptions`, which take precedence.
         """
-        return self._ranked(self._shelf, queries, k, **options)
+        settled = _merged(options, k, keywords).settled(_task(queries))
+        return self._ranked(self._snapshot, queries, settled, routes)
 
     def _ranked(
-        self, shelf: Shelf, queries: Sequence[Query], k: int, *, seen: bool = True, **options: Any
-    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        if seen:
-            return self._generative(shelf, queries, k, **options)
-        if not all(isinstance(asked, History) for asked in queries):
-            raise ConfigError("Only a history holds items that were seen; leave `seen` on when searching by words.")
-        runs = Runs.asked(queries, shelf.items.ids)
-        width = options.pop("width", _WIDTH)
-        found = np.full((len(runs), k), -1, np.int64), np.full((len(runs), k), -np.inf, np.float64)
-        order = np.argsort(runs.count, kind="stable")
-        for start in range(0, len(order), _BATCH):  # the longest of a few decides how much deeper they are searched
-            part = order[start : start + _BATCH]
-            deeper = int(runs.count[part].max())
-            depth = min(k + deeper, len(shelf.index))
-            chosen = [queries[number] for number in part.tolist()]
-            ranked = self._generative(shelf, chosen, depth, width=width + deeper, **options)
-            taken = [runs.pick(np.array([number])).flat for number in part]
-            found[0][part], found[1][part] = without_seen(*ranked, taken, k)
-        return found
-
-    def _generative(
         self,
-        shelf: Shelf,
+        snapshot: Snapshot,
         queries: Sequence[Query],
-        k: int,
-        *,
-        width: int = _WIDTH,
-        widen: bool = True,
-        score_norm: str = "full_vocab",
-        where: Sequence[str | Condition] = (),
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] = (),
-        category_width: int = 3,
+        options: SearchOptions,
         routes: CachedRoutes | None = None,
-        heads: HeadUse | None = None,
-    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        kept = shelf.kept(where, allow, deny)
-        asked = cleaned(queries, k)
-        width = max(width, k) if widen else width
-        stepper = self._stepper(known_norm(score_norm))
-        found = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float64)
-        for numbers, memory in self._memories(shelf, asked):
-            routed = self._routed(memory, category_width)
-            if routes is not None:
-                routed = torch.from_numpy(routes.route([str(queries[number]) for number in numbers]))
-            for rows, trie in self._tries(shelf, memory, kept, routed, least=k if widen else 1):
-                part = memory.take(torch.tensor(rows))
-                normalized = score_norm == "trie_children"
-                if heads is not None:
-                    held = self._head_search(heads, shelf, stepper, part, trie, k, width, normalized)
-                    for name, row in enumerate(rows):
-                        found[0][numbers[row]], found[1][numbers[row]] = held[0][name], held[1][name]
-                    continue
-                beams = beam_search(stepper, part, trie, width=width, trie_normalized=normalized)
-                for place, row in enumerate(rows):
-                    fill(found, numbers[row], trie, beams.leaves[place], beams.scores[place])
-        return found
-
-    def _head_search(
-        self,
-        use: HeadUse,
-        shelf: Shelf,
-        stepper: Stepper,
-        memory: Memory,
-        trie: Trie,
-        k: int,
-        width: int,
-        normalized: bool,
-    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """A search that also listens to the heads kept from training."""
-        if self.heads is None:
-            raise ConfigError("The heads were not kept; load the retriever with keep_heads=True.")
-        if len(self.heads.latents) != len(shelf.index):
-            raise ConfigError("Items came or went since the heads were loaded; save the retriever and load it again.")
-        return head_search(self.heads, use, shelf.index, stepper, memory, trie, k, width, normalized)
-
-    @torch.inference_mode()
-    def _memories(self, shelf: Shelf, queries: Sequence[Query]) -> Iterator[tuple[list[int], Memory]]:
-        """Queries as the model reads them, in batches, with their numbers; neighbours in length go together."""
-        device = next(self.backbone.parameters()).device
-        for start in range(0, len(queries), _POOL):
-            prepared = prepare_queries(self.backbone, queries[start : start + _POOL], shelf.index)
-            order = np.argsort(prepared.lengths, kind="stable")
-            for place in range(0, len(order), _BATCH):
-                rows = order[place : place + _BATCH]
-                yield (start + rows).tolist(), self.backbone.encode(prepared.batch(rows).to(device))
-
-    @torch.inference_mode()
-    def _routed(self, memory: Memory, width: int) -> Int64[torch.Tensor, "query width"] | None:
-        """Categories that the model itself would search; None for all."""
-        return self.backbone.route(memory, width=width) if width else None
-
-    def _tries(
-        self,
-        shelf: Shelf,
-        memory: Memory,
-        kept: Bool[np.ndarray, "item"] | None,
-        routed: Int64[torch.Tensor, "query width"] | None,
         *,
-        least: int,
-    ) -> list[tuple[list[int], Trie]]:
-        """Queries that search the same part of the catalogue, with its trie: all, or their likeliest categories."""
-        if routed is None or not isinstance(self.backbone, CalirBackbone):
-            return [(list(range(len(memory.mask))), shelf.trie(kept))]
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for row, chosen in enumerate(routed.sort(dim=1).values.tolist()):
-            groups.setdefault(tuple(chosen), []).append(row)
-        parts = []
-        for chosen, rows in groups.items():
-            inside = self._members(shelf, chosen)
-            both = inside if kept is None else inside & kept
-            # categories that hold fewer items than are wanted do not keep the others out
-            parts.append((rows, shelf.trie(both if both.sum() >= least else kept)))
-        return parts
-
-    def _members(self, shelf: Shelf, chosen: tuple[int, ...]) -> Bool[np.ndarray, "item"]:
-        """Items of these categories; items that came after training have no category and are always searched."""
-        assert isinstance(self.backbone, CalirBackbone)
-        members = self.backbone.table.members(np.array(chosen))
-        if self.backbone.ids is None:
-            return members
-        place = pc.index_in(shelf.items.ids, value_set=self.backbone.ids)
-        return pc.fill_null(pa.array(members).take(place), True).to_numpy(zero_copy_only=False)
+        whole: bool = False,
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """The first k of every query, or the whole list of the same search."""
+        length = len(snapshot) if whole else options.k
+        if options.mode == "hybrid":
+            return self._hybrid(snapshot, queries, options, routes, length)
+        lists = self._generator.rank(snapshot, queries, options, routes=routes, heads=self.heads, whole=whole)
+        return stack(lists, length)
 
     def _hybrid(
-        self, shelf: Shelf, queries: Sequence[str], k: int, **options: Any
+        self,
+        snapshot: Snapshot,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        routes: CachedRoutes | None,
+        length: int,
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        if not self.companions:
-            raise ConfigError("A hybrid search fuses other rankers with the model; give some as companions.")
-        kept = shelf.kept(options.get("where", ()), options.get("allow"), options.get("deny", ()))
-        deep = min(max(_DEEP * k, _WIDTH), len(shelf.index))
-        lists = [self._generative(shelf, queries, deep, **options)[0]]
-        wanted = deep if kept is None else len(shelf.index)
-        for companion in self.companions:
-            rows, _ = companion.rank(queries, wanted)
-            if kept is not None:
-                rows = np.where((rows >= 0) & kept[rows.clip(0)], rows, -1)
-            lists.append(rows)
-        return fuse([first_rows(held, deep) for held in lists], k)
+        if not snapshot.companions:
+            raise ConfigError(
+                "A hybrid search fuses other rankers with the model, and the snapshot has no companions: set them with "
+                'set_companions(["bm25", "dense"]). They are dropped when items are added or removed; set them again.'
+            )
+        deeper = _deeper(snapshot, options)
+        lists = [stack(self._generator.rank(snapshot, queries, deeper, routes=routes, heads=self.heads), deeper.k)[0]]
+        keep = snapshot.matching(options.where, options.allow, options.deny)
+        seen = None if options.seen else seen_rows(snapshot, queries)
+        for companion in snapshot.companions:
+            rows, _ = companion.rank(queries, deeper.k if keep is None and seen is None else len(snapshot))
+            if keep is not None:
+                rows = np.where((rows >= 0) & keep[rows.clip(0)], rows, -1)
+            for query, left_out in enumerate(seen or ()):
+                rows[query, np.isin(rows[query], left_out)] = -1
+            lists.append(first_rows(rows, deeper.k))
+        return fuse(lists, length)
 
     def explain(
         self,
         query: Query,
         item: str,
+        k: int | None = None,
         *,
-        width: int = _WIDTH,
-        score_norm: str = "full_vocab",
-        where: Sequence[str | Condition] = (),
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] = (),
-        category_width: int = 3,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> Explanation:
-        """Say where an item stands in the search for a query: level by level, and what would have kept it."""
-        shelf = self._shelf
-        norm = known_norm(score_norm)
-        row = int(shelf.items.rows([item], what="explain")[0])
-        ((_, memory),) = self._memories(shelf, cleaned([query], 1))
-        kept = shelf.kept(where, allow, deny)
-        ((_, trie),) = self._tries(shelf, memory, kept, self._routed(memory, category_width), least=1)
-        sid = torch.from_numpy(shelf.index.sids[row].astype(np.int64))
-        same = {"trie_normalized": norm == "trie_children"}
-        stepper = self._stepper(norm)
-        levels, rank = trace(stepper, memory, trie, sid, width=width, **same)
-        inside = int(trie.find(sid[None])[0]) >= 0
-        needed = width if rank else width_needed(stepper, memory, trie, sid, width=width, **same) if inside else None
-        title = shelf.items.titles()[row].as_py()
-        whole = rank_of_all(stepper, memory, shelf.trie(kept), sid, **same) if kept is None or kept[row] else None
-        return Explanation(str(query), item, title, tuple(sid.tolist()), width, levels, rank, whole, needed)
+        """Say where an item stands in the search for a query: level by level, and which beam would have kept it.
+
+        Options are those of the search to explain: `search` for a text, `recommend` for a history.
+        """
+        task, snapshot = _task([query]), self._snapshot
+        settled = _merged(options, k, keywords).settled(task, seen=task == "search")
+        row = int(snapshot.items.rows([item], what="explain")[0])
+        rows, _ = self._ranked(snapshot, [query], settled, whole=True)
+        place = np.flatnonzero(rows[0] == row)
+        rank = int(place[0]) + 1 if len(place) else None
+        traced = _deeper(snapshot, settled) if settled.mode == "hybrid" else settled
+        return explain(self._generator, snapshot, query, row, traced, k=settled.k, rank=rank, heads=self.heads)
 
     def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
         """Make new items findable without training: encode, quantise with the codebooks as they are, insert.
 
         Each item is a mapping with an `id`; its other fields are its text, in their order, unless `texts` gives it.
         """
-        said = list(texts) if texts is not None else [text_of(item) for item in items]
+        item_texts = list(texts) if texts is not None else [text_of(item) for item in items]
         with self._writing:
-            shelf = self._shelf
             # loaded when it is first needed: most retrievers never add an item
-            self._encoder = self._encoder or find_encoder("index", shelf.index, self.home)
-            vectors = np.asarray(encode_texts(self._encoder, said))
-            grown, _ = shelf.index.add([str(item["id"]) for item in items], vectors)
-            self._shelf = replace(shelf, index=grown, items=shelf.items.with_added(items), tries={})
+            self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
+            vectors = np.asarray(encode_texts(self._encoder, item_texts))
+            self._snapshot = self._snapshot.add(items, vectors)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Make items unreachable."""
         with self._writing:
-            shelf = self._shelf
-            keep = np.ones(len(shelf.index), bool)
-            keep[shelf.items.rows(ids, what="remove")] = False
-            self._shelf = replace(shelf, index=shelf.index.remove(ids), items=shelf.items.without(keep), tries={})
+            self._snapshot = self._snapshot.remove(ids)
 
     def titles(self, ids: Sequence[str]) -> list[str]:
         """Titles of items; an item without one shows its id."""
-        shelf = self._shelf
-        return shelf.items.titles().take(pa.array(shelf.items.rows(ids, what="titles"))).to_pylist()
-
-    def texts(self) -> list[str]:
-        """The text of every item as it was encoded, in the order of the index."""
-        shelf = self._shelf
-        if shelf.items.catalog is None:
-            raise ConfigError("The retriever was made without a catalogue, so it knows no texts.")
-        ids = shelf.items.ids.to_pylist()
-        added = [] if shelf.items.added is None else shelf.items.added.to_pylist()
-        fresh = {str(item["id"]): text_of(item) for item in added}
-        return [fresh.get(item, text) for item, text in zip(ids, shelf.items.catalog.texts_of(ids), strict=True)]
+        items = self._snapshot.items
+        return items.titles().take(pa.array(items.rows(ids, what="titles"))).to_pylist()
 
     def save(self, folder: Path) -> None:
-        """Write model, index and items as they are now to one folder, from which `load` needs nothing else."""
+        """Write model, heads, index and items as they are now to one folder, from which `load` needs nothing else.
+
+        An encoder that was fitted to the catalogue goes with them, so that items can be added to what is loaded.
+        """
         if self.source is None:
             raise ConfigError("Only a retriever that was loaded can be saved: its model has no folder yet.")
-        shelf = self._shelf
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(self.source, folder / "model", dirs_exist_ok=True)
-        shelf.index.save(folder / "index")
-        names = dict.fromkeys(["id", *shelf.items.names()])
-        table = pa.table({name: shelf.items.ids if name == "id" else shelf.items.column(name) for name in names})
-        said = {"source": "retriever"}
-        with create(folder / "items", kind=dataset.KIND, schema=dataset.SCHEMA, settings=said) as writer:
-            writer.table("items", table.to_batches(), schema=table.schema)
+        snapshot = self._snapshot
+        encoder = fitted_encoder(snapshot, self.home)
+        save_bundle(folder, model=self.source, snapshot=snapshot, encoder=encoder)
+
+
+def _deeper(snapshot: Snapshot, options: SearchOptions) -> SearchOptions:
+    """Options of the generative part of a hybrid search, whose lists are deeper than the result."""
+    depth = min(max(_HYBRID_DEPTH * options.k, _HYBRID_LEAST), len(snapshot))
+    return replace(options, k=depth, mode="generative")
+
+
+def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]) -> SearchOptions:
+    return SearchOptions.of(options, **({} if k is None else {"k": k}), **keywords)
+
+
+def _task(queries: Sequence[Query]) -> Task:
+    return "recommend" if len(queries) and isinstance(queries[0], History) else "search"

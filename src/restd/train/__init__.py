@@ -1,16 +1,22 @@
 """Training: one loop, objectives by name, batches that pair, checkpoints that resume exactly."""
 
-from restd.train.config import CategorySettings, DistillSettings, RunConfig, TrainConfig, default_training
+from restd.train.config import DistillSettings, RunConfig, TrainConfig, default_training
 from restd.train.job import Job
 from restd.train.log import read_log
-from restd.train.objectives import OBJECTIVES
-from restd.train.run import Trained, category_recall, make_loop, train_retriever
+from restd.train.model_writer import category_recall
+from restd.train.module import Batch, Forward
+from restd.train.objectives import OBJECTIVES, ObjectiveContext, ObjectiveSpec
+from restd.train.run import Trained, make_loop, train_retriever
+from restd.train.run_record import run_sources
 
 __all__ = [
     "OBJECTIVES",
-    "CategorySettings",
+    "Batch",
     "DistillSettings",
+    "Forward",
     "Job",
+    "ObjectiveContext",
+    "ObjectiveSpec",
     "RunConfig",
     "TrainConfig",
     "Trained",
@@ -18,5 +24,6 @@ __all__ = [
     "default_training",
     "make_loop",
     "read_log",
+    "run_sources",
     "train_retriever",
 ]

@@ -1,4 +1,4 @@
-"""Which pairs an update sees: a function of seed and epoch alone, so that objectives can be compared pair by pair."""
+"""Which pairs each update sees: a function of seed and epoch alone, so that objectives can be compared pair by pair."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from restd.errors import ConfigError
 
 _POOL = 32
 TOGETHER = 8
-"""Pairs read as one that an update takes from the same text, at most: with more, updates would be made of a few users,
-and one epoch of Beauty at batches of 64 ended with a validation loss of 3.82 instead of 3.75 (seed 42, one table)."""
+"""Most pairs of the same text that a micro-batch reads as one. With more, an update would consist of a few users: one
+epoch of Beauty at batches of 64 ended with a validation loss of 3.82 instead of 3.75 (seed 42, one table)."""
 
 
 def in_lots(
     together: Int64[np.ndarray, "pair"], lengths: Int64[np.ndarray, "pair"], most: int = TOGETHER
 ) -> Int64[np.ndarray, "pair"]:
-    """Part those that are read as one into lots of at most `most`, neighbours in length; numbers count from 0.
+    """Split pairs that are read as one into lots of at most `most`, similar in length; lots are numbered from 0.
 
     >>> in_lots(np.array([0, 0, 0, 1]), np.array([3, 1, 2, 5]), most=2).tolist()
     [1, 0, 0, 2]
@@ -35,14 +35,14 @@ class BatchPlan:
 
     Every update is full: an epoch's last one is filled from a second shuffle. Pairs of similar length share a
     micro-batch, so that little padding is computed. Pairs whose texts are read as one stay together, as far as
-    micro-batches have room, and are as long as the longest of them.
+    micro-batches have room, and count as long as the longest of them.
 
     Args:
-        lengths: of each pair's text.
-        batch: pairs in an update, over all processes.
-        micro: pairs one process takes at a time.
-        processes: how many work together.
-        seed: decides the order.
+        lengths: length of each pair's text.
+        batch: pairs per update, over all processes.
+        micro: pairs per process and micro-batch.
+        processes: number of processes.
+        seed: random seed of the order.
         together: the same number for pairs whose texts are read as one, counted from 0; None where none are.
     """
 
@@ -56,8 +56,8 @@ class BatchPlan:
     def __post_init__(self) -> None:
         if self.batch % (self.micro * self.processes):
             raise ConfigError(
-                f"A batch of {self.batch} cannot be made of micro-batches of {self.micro} on {self.processes} "
-                f"processes; choose train.batch as a multiple of {self.micro * self.processes}."
+                f"train.batch ({self.batch}) must be divisible by train.micro times the number of processes "
+                f"({self.micro} x {self.processes} = {self.micro * self.processes})."
             )
 
     @property
@@ -67,17 +67,17 @@ class BatchPlan:
 
     @property
     def accumulated(self) -> int:
-        """Micro-batches of one process in an update."""
+        """Micro-batches per process and update."""
         return self.batch // (self.micro * self.processes)
 
     def epoch(self, number: int) -> Int64[np.ndarray, "update part pair"]:
-        """Pairs of each update of an epoch, in the parts that are computed together by all processes."""
+        """Pairs of each update of an epoch, in parts that all processes compute at the same time."""
         rng = np.random.default_rng((self.seed, number))
-        wanted = self.updates_per_epoch * self.batch
-        order = np.concatenate([self._shuffled(rng) for _ in range(-(-wanted // len(self.lengths)))])
+        count = self.updates_per_epoch * self.batch
+        order = np.concatenate([self._shuffled(rng) for _ in range(-(-count // len(self.lengths)))])
         part = self.micro * self.processes
         parts = []
-        for pool in np.array_split(order[:wanted], range(_POOL * self.batch, wanted, _POOL * self.batch)):
+        for pool in np.array_split(order[:count], range(_POOL * self.batch, count, _POOL * self.batch)):
             parts.append(pool[np.argsort(self._lengths_in(pool), kind="stable")].reshape(-1, part))
         shuffled = rng.permutation(np.concatenate(parts))
         return shuffled.reshape(self.updates_per_epoch, self.accumulated, part)
@@ -89,7 +89,7 @@ class BatchPlan:
         return np.argsort(place[self.together], kind="stable")
 
     def _lengths_in(self, pool: Int64[np.ndarray, "_"]) -> Int64[np.ndarray, "_"]:
-        """How long what is read for each pair of a pool is."""
+        """Length of what is read for each pair of a pool."""
         lengths = self.lengths[pool]
         if self.together is None:
             return lengths
@@ -101,7 +101,7 @@ class BatchPlan:
     def update(self, rows: Int64[np.ndarray, "part pair"], *, rank: int) -> Iterator[Int64[np.ndarray, "micro"]]:
         """Micro-batches of one process.
 
-        Neighbours in length go to different processes, so that all wait alike; those read as one stay together.
+        Pairs of similar length go to different processes, so that none waits long; those read as one stay together.
         """
         for part in rows:
             yield part[rank :: self.processes] if self.together is None else np.split(part, self.processes)[rank]

@@ -1,4 +1,4 @@
-"""Models and checkpoints on disk: artefacts, written whole or not at all."""
+"""Models, horizon heads and checkpoints on disk: artefacts, written whole or not at all."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.distill.heads import KIND as HEADS_KIND
 from restd.distill.heads import SCHEMA as HEADS_SCHEMA
 from restd.errors import ArtifactError
-from restd.models import AnyBackbone, describe, write_backbone
+from restd.models import Backbone
 from restd.models.store import KIND as MODEL_KIND
 from restd.models.store import SCHEMA as MODEL_SCHEMA
 
@@ -36,75 +36,75 @@ _LOAD = StateDictOptions(full_state_dict=True, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a run is."""
+class TrainerState:
+    """Progress of a run."""
 
     update: int = 0
     best: float | None = None
     """Best validation so far; higher is better."""
     best_update: int = 0
     stale: int = 0
-    """Validations since."""
+    """Validations since the best one."""
 
 
 def write_model(
     folder: Path,
-    backbone: AnyBackbone,
+    backbone: Backbone,
     state: Mapping[str, Tensor],
     *,
     ids: pa.StringArray,
     settings: Mapping[str, Any],
     parents: Mapping[str, str],
 ) -> None:
-    """Write a model as an artefact: backbone only, no heads, no teacher."""
-    said = {**settings, "backbone": describe(backbone)}
-    with create(folder, kind=MODEL_KIND, schema=MODEL_SCHEMA, settings=said, parents=parents) as writer:
-        write_backbone(writer, backbone, state, ids)
+    """Write a model as an artefact: the backbone only, no heads, no teacher."""
+    described = {**settings, "backbone": backbone.describe()}
+    with create(folder, kind=MODEL_KIND, schema=MODEL_SCHEMA, settings=described, parents=parents) as writer:
+        backbone.write(writer, state, ids)
 
 
-def write_heads(folder: Path, trainee: nn.Module, *, layout: Mapping[str, Any], write: bool) -> None:
-    """Keep the horizon heads of a finished run beside its model, for searches that ask for them; nothing else does."""
-    state: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+def write_heads(folder: Path, module: nn.Module, *, layout: Mapping[str, Any], write: bool) -> None:
+    """Write the horizon heads of a training module beside its model, for searches that use them."""
+    state: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     heads = {name.removeprefix(_HEADS): value for name, value in state.items() if name.startswith(_HEADS)}
     if not write:
         return
-    temperatures = cast(Any, trainee.get_submodule("objectives.trajectory.distiller")).temperatures
+    temperatures = cast(Any, module.get_submodule("objectives.trajectory.distiller")).temperatures
     tensors = {**heads, "temperatures": temperatures}
     with create(folder, kind=HEADS_KIND, schema=HEADS_SCHEMA, settings={"layout": dict(layout)}) as writer:
         writer.tensors("heads", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 
-def backbone_state(trainee: nn.Module) -> dict[str, Tensor]:
-    """Weights of the backbone inside a trainee, gathered in the first process from wherever they are."""
-    state: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+def backbone_state(module: nn.Module) -> dict[str, Tensor]:
+    """Weights of the backbone inside a training module, gathered in the first process from wherever they are."""
+    state: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     return {name.removeprefix("backbone."): value for name, value in state.items() if name.startswith("backbone.")}
 
 
 def write_checkpoint(
     folder: Path,
-    trainee: nn.Module,
+    module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    standing: Standing,
+    state: TrainerState,
     *,
     identity: str,
     write: bool,
 ) -> None:
-    """Write weights, optimiser and standing; every process must call it, the one that is told to writes."""
-    weights: dict[str, Any] = get_model_state_dict(trainee, options=_WHOLE)
+    """Write weights, optimiser and progress; every process must call it, and the one with `write` writes."""
+    weights: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     tensors = {f"{_MODEL}{name}": value for name, value in weights.items()}
-    held: Any = get_optimizer_state_dict(trainee, optimizer, options=_WHOLE)
-    for name, values in held.get("state", {}).items():
+    moments: Any = get_optimizer_state_dict(module, optimizer, options=_WHOLE)
+    for name, values in moments.get("state", {}).items():
         tensors.update({f"{_OPTIMIZER}{name}.{key}": value for key, value in values.items()})
     if write:
-        settings = {"identity": identity, **asdict(standing)}
+        settings = {"identity": identity, **asdict(state)}
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
             writer.tensors("training", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 
 def read_checkpoint(
-    folder: Path, trainee: nn.Module, optimizer: torch.optim.Optimizer, *, identity: str
-) -> Standing | None:
-    """Put a run back where its last checkpoint was; None where there is none."""
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, identity: str
+) -> TrainerState | None:
+    """Restore a run from its last checkpoint; None where there is none."""
     if not (folder / MANIFEST).is_file():
         return None
     artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
@@ -115,15 +115,15 @@ def read_checkpoint(
             "start anew."
         )
     tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("training").items()}
-    model: dict[str, Any] = {
+    weights: dict[str, Any] = {
         name.removeprefix(_MODEL): value for name, value in tensors.items() if name.startswith(_MODEL)
     }
-    set_model_state_dict(trainee, model, options=StateDictOptions(full_state_dict=True))
-    state: dict[str, Any] = {}
+    set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))
+    moments: dict[str, Any] = {}
     for name, value in tensors.items():
         if name.startswith(_OPTIMIZER):
             parameter, _, key = name.removeprefix(_OPTIMIZER).rpartition(".")
-            state.setdefault(parameter, {})[key] = value
-    groups = get_optimizer_state_dict(trainee, optimizer, options=_LOAD)["param_groups"]
-    set_optimizer_state_dict(trainee, optimizer, {"state": state, "param_groups": groups}, options=_LOAD)
-    return Standing(**settings)
+            moments.setdefault(parameter, {})[key] = value
+    groups = get_optimizer_state_dict(module, optimizer, options=_LOAD)["param_groups"]
+    set_optimizer_state_dict(module, optimizer, {"state": moments, "param_groups": groups}, options=_LOAD)
+    return TrainerState(**settings)

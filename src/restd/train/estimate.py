@@ -1,4 +1,4 @@
-"""What a run will cost, from a few timed updates that leave no trace."""
+"""Estimate of what a run will cost, from a few timed updates that leave no trace."""
 
 import time
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Estimate:
     device: str
 
     def sentence(self, updates: int) -> str:
-        """For a person.
+        """One line for the user.
 
         >>> Estimate(0.5, 3_000_000_000, "cpu").sentence(1_200)
         '1,200 updates of about 0.50 s: 10 min, 3.0 GB of memory (cpu)'
@@ -40,8 +40,8 @@ class Estimate:
         return f"{updates:,} updates of about {each} s: {spelled}, {self.memory / 1e9:.1f} GB of memory ({self.device})"
 
 
-def rehearse(loop: "Loop") -> Estimate:
-    """Time forward, backward and an optimiser step of rate zero; the weights and the run's randomness stay as they are.
+def estimate_cost(loop: "Loop") -> Estimate:
+    """Time forward, backward and an optimiser step of rate zero; weights and the run's randomness stay as they are.
 
     The first micro-batch is the largest of the epoch, so that the memory it takes is the run's.
     """
@@ -62,7 +62,7 @@ def rehearse(loop: "Loop") -> Estimate:
     begin = time.perf_counter()
     _step_of_rate_zero(loop)
     step = time.perf_counter() - begin
-    # the run must not know that it was rehearsed
+    # the run starts with an optimiser that has seen nothing
     loop.optimizer.state.clear()
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
     return Estimate(micro * loop.plan.accumulated + step, memory, device.type)
@@ -80,8 +80,8 @@ def _sizes(loop: "Loop", parts: Int64[np.ndarray, "part pair"]) -> Int64[np.ndar
 def _step_of_rate_zero(loop: "Loop") -> None:
     for parameter in loop.module.parameters():
         if parameter.grad is not None:
-            parameter.grad.zero_()  # one that overflowed makes weights no numbers even at a rate of zero
+            parameter.grad.zero_()  # an infinite gradient makes weights NaN even at a rate of zero
     for group in loop.optimizer.param_groups:
         group["lr"] = 0.0
     loop.optimizer.step()
-    loop.stepper.zero_grad()
+    loop.prepared_optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Training pairs: a text or a history, and the item whose Semantic ID answers it."""
+"""Training pairs: a text or a history, and the item whose Semantic ID is the answer."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,29 +22,28 @@ _HELD_OUT = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Pairs of a text or history and an item's row; `text` is also the number of the query the pair belongs to."""
+    """Pairs of a text or history and an item; equal numbers in `text` are pairs of the same query."""
 
     texts: Sequence[Query]
     text: Int64[np.ndarray, "pair"]
     item: Int64[np.ndarray, "pair"]
     queries: int
-    """Texts that are queries; those behind them are items' own."""
+    """Number of texts that are queries; the texts after them are items' own."""
 
     def __len__(self) -> int:
         return len(self.text)
 
     @property
     def items(self) -> Int64[np.ndarray, "_"]:
-        """Distinct items that a query names: what controls call the training items."""
+        """Distinct items that are in a pair with a query: the training items of the controls."""
         return np.unique(self.item[self.text < self.queries])
 
     def at_most(self, count: int) -> "Pairs":
-        """Keep at most so many queries an item, chosen by a hash of their texts; queries left without a pair go."""
+        """At most `count` queries per item, selected by a hash of their texts; queries without a pair are removed."""
         draws = np.array([_uniform(str(text)) for text in self.texts])[self.text]
         order = np.lexsort((draws, self.item))
         first = np.searchsorted(self.item[order], self.item[order])
-        kept = np.sort(order[np.arange(len(order)) - first < count])
-        return self._only(kept)
+        return self._only(np.sort(order[np.arange(len(order)) - first < count]))
 
     def _only(self, pairs: Int64[np.ndarray, "_"]) -> "Pairs":
         """These pairs, and the queries that have one."""
@@ -53,12 +52,12 @@ class Pairs:
         return Pairs(texts, text, self.item[pairs], len(numbers))
 
     def some(self, count: int) -> "Pairs":
-        """The pairs of at most so many queries, evenly spaced; all of them for 0."""
-        asked = np.unique(self.text)
-        if not count or count >= len(asked):
+        """The pairs of at most `count` queries, evenly spaced; all of them for 0."""
+        numbers = np.unique(self.text)
+        if not count or count >= len(numbers):
             return self
-        chosen = asked[np.linspace(0, len(asked) - 1, count).round().astype(np.int64)]
-        return self._only(np.flatnonzero(np.isin(self.text, chosen)))
+        spaced = numbers[np.linspace(0, len(numbers) - 1, count).round().astype(np.int64)]
+        return self._only(np.flatnonzero(np.isin(self.text, spaced)))
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
@@ -72,12 +71,12 @@ class Pairs:
 
 
 class Examples(NamedTuple):
-    """What a run learns from and is validated on."""
+    """Pairs for training and validation."""
 
     train: Pairs
     valid: Pairs
-    said: tuple[str, ...]
-    """What was left out, for a person."""
+    remarks: tuple[str, ...]
+    """Messages about what was left out."""
 
 
 def read_examples(data: Path, index: SidIndex, *, task: Task) -> Examples:
@@ -86,37 +85,38 @@ def read_examples(data: Path, index: SidIndex, *, task: Task) -> Examples:
 
 
 def read_next_items(data: Path, index: SidIndex) -> Examples:
-    """Every prefix of a user's training events with the item that came next; of validation, each user's one."""
+    """Every prefix of a user's training events with the item that came next; for validation, one per user."""
     whole, repeats = Histories.read(data)
     histories, unknown = whole.over(index.table.ids)
-    short = int((histories.taken_in_all < FEWEST).sum())
-    held = leave_one_out(histories, "train")
-    if not len(held):
+    short = int((histories.full_lengths < FEWEST).sum())
+    prefixes = leave_one_out(histories, "train")
+    if not len(prefixes):
         raise DataError(
-            f"{data} has nothing to train on: of {len(histories):,} users none has more than the {FEWEST} events that "
-            "leave-one-out needs; wanted users with at least four."
+            f"{data} has nothing to train on: none of its {len(histories):,} users has more than the {FEWEST} events "
+            f"that leave-one-out needs. Expected users with at least {FEWEST + 1}."
         )
     if leaks := count_leaks(histories):
-        raise DataError(f"{leaks:,} held-out items of {data} stand in their own history; this should not be possible.")
-    said = [f"{repeats:,} events repeat an item their user already took; they are left out"] if repeats else []
+        raise DataError(f"{leaks:,} held-out items of {data} are in their own history; this should not be possible.")
+    remarks = [f"{repeats:,} events repeat an item of the same user; they are left out"] if repeats else []
     if unknown:
-        said.append(f"{unknown:,} events name items that the index does not have; they are left out")
+        remarks.append(f"{unknown:,} events name items that the index does not have; they are left out")
     if short:
-        said.append(f"{short:,} users have fewer than {FEWEST} events; nothing of theirs is held out or trained on")
+        remarks.append(f"{short:,} users have fewer than {FEWEST} events; they are neither held out nor trained on")
     train, valid = (
-        Pairs(part, np.arange(len(part)), part.targets, len(part)) for part in (held, leave_one_out(histories, "valid"))
+        Pairs(part, np.arange(len(part)), part.targets, len(part))
+        for part in (prefixes, leave_one_out(histories, "valid"))
     )
     if not len(valid):
         raise DataError(f"No user of {data} has a validation item that the index knows; index the items it names.")
-    said.append(f"{len(valid):,} users; no held-out item is in its own history or in training (checked)")
-    return Examples(train, valid, tuple(said))
+    remarks.append(f"{len(valid):,} users; no held-out item is in its own history or in training (checked)")
+    return Examples(train, valid, tuple(remarks))
 
 
 def read_pairs(data: Path, index: SidIndex) -> Examples:
     """Training and validation pairs of judged queries.
 
     A pair is a judgment with a grade above zero. Where no query is marked for validation, a tenth of the training
-    queries is, chosen by a hash of their text.
+    queries is, selected by a hash of their text.
     """
     judgments = read_judgments(data)
     ids = index.table.ids
@@ -135,9 +135,9 @@ def read_pairs(data: Path, index: SidIndex) -> Examples:
     if not (split == "valid").any():
         split = _with_validation(positive["query"].to_pylist(), split)
     if not (split == "train").any() or not (split == "valid").any():
-        raise DataError(f"{data} has too few training queries to hold some out for validation; wanted at least two.")
-    said = (f"{unknown:,} judgments name items that the index does not have; they are left out",) if unknown else ()
-    return Examples(_pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), said)
+        raise DataError(f"{data} has too few training queries to hold some out for validation; expected at least two.")
+    remarks = (f"{unknown:,} judgments name items that the index does not have; they are left out",) if unknown else ()
+    return Examples(_pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), remarks)
 
 
 def _with_validation(queries: list[str], split: np.ndarray) -> np.ndarray:
@@ -153,8 +153,8 @@ def _uniform(text: str) -> float:
     return int.from_bytes(hashlib.sha256(f"42 {text}".encode()).digest()[:8]) / 2.0**64
 
 
-def _pairs(positive: pa.Table, chosen: np.ndarray, index: SidIndex) -> Pairs:
-    table = positive.filter(pa.array(chosen))
+def _pairs(positive: pa.Table, in_split: np.ndarray, index: SidIndex) -> Pairs:
+    table = positive.filter(pa.array(in_split))
     encoded = pc.dictionary_encode(table["query"]).unify_dictionaries().combine_chunks()
     texts = tuple(encoded.dictionary.to_pylist())
     rows = index.table.rows(table["item"].to_pylist())
@@ -162,14 +162,14 @@ def _pairs(positive: pa.Table, chosen: np.ndarray, index: SidIndex) -> Pairs:
     return Pairs(texts, both[0], both[1], len(texts))
 
 
-def item_texts(catalog: Catalog, index: SidIndex, *, what: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:
-    """Titles or whole texts of the index's items that have any, and their rows."""
-    found: dict[str, str] = {}
+def item_texts(catalog: Catalog, index: SidIndex, *, field: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:
+    """Titles (`title`) or whole texts (`text`) of the index's items that have any, and the items' rows."""
+    text_of: dict[str, str] = {}
     for batch in catalog.batches():
-        texts = batch.column("title").to_pylist() if what == "title" else catalog.texts(batch).to_pylist()
-        found.update(zip(batch.column("id").to_pylist(), texts, strict=True))
-    rows = [row for row, item in enumerate(index.table.ids.to_pylist()) if found.get(item)]
+        texts = batch.column("title").to_pylist() if field == "title" else catalog.texts(batch).to_pylist()
+        text_of.update(zip(batch.column("id").to_pylist(), texts, strict=True))
+    ids = index.table.ids.to_pylist()
+    rows = [row for row, item in enumerate(ids) if text_of.get(item)]
     if not rows:
-        raise DataError(f"{catalog.path} has no {what} for any item of the index; set train.indexing=none.")
-    ids = index.table.ids
-    return [found[ids[row].as_py()] for row in rows], np.array(rows, np.int64)
+        raise DataError(f"{catalog.path} has no {field} for any item of the index; set train.indexing=none.")
+    return [text_of[ids[row]] for row in rows], np.array(rows, np.int64)

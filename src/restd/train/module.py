@@ -1,4 +1,4 @@
-"""What is trained: a backbone and the objectives that supervise it, one module so that DDP and FSDP see it whole."""
+"""What is trained: a backbone and its objectives, as one module, so that DDP and FSDP see it whole."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from restd.distill import HorizonHeads
 from restd.encode import Inputs
-from restd.models import AnyBackbone, Output
+from restd.models import Backbone, Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,7 @@ class Batch:
     rows: Int64[Tensor, "row"]
     """The items' rows in the index."""
     queries: Int64[Tensor, "row"]
-    """Numbers of the texts, which tell queries apart."""
+    """Numbers of the texts: rows of one query have the same."""
 
     def to(self, device: torch.device | str) -> "Batch":
         """Move to a device."""
@@ -30,48 +30,54 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """What the backbone made of a batch."""
+    """Results of the backbone's forward pass."""
 
     output: Output
     sid_loss: Float[Tensor, ""]
-    backbone: AnyBackbone
+    backbone: Backbone
 
 
 @runtime_checkable
 class Objective(Protocol):
     """A loss beside the generation loss; objectives add up."""
 
-    def __call__(self, batch: Batch, found: Forward, *, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, forward: Forward, *, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss to be added, and parts for the log."""
         ...
 
 
-class Trainee(nn.Module):
-    """A backbone, its objectives, and heads that are there only to be there."""
+class TrainingModule(nn.Module):
+    """A backbone and its objectives.
+
+    Args:
+        backbone: the model that is trained.
+        objectives: losses beside its generation loss, by name.
+        idle_heads: horizon heads that no objective uses and nothing trains; they only take their memory.
+    """
 
     def __init__(
-        self, backbone: AnyBackbone, objectives: dict[str, nn.Module], *, idle: HorizonHeads | None = None
+        self, backbone: Backbone, objectives: dict[str, nn.Module], *, idle_heads: HorizonHeads | None = None
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.objectives = nn.ModuleDict(objectives)
-        if idle is not None:
-            self.idle = idle.requires_grad_(False)
+        if idle_heads is not None:
+            self.idle = idle_heads.requires_grad_(False)
 
     def forward(
         self, batch: Batch, step: int, *, only_sid: bool = False
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The training loss of a micro-batch, and its parts; for validation, the generation loss alone.
 
-        The backbone goes first, so that whatever an objective draws cannot change its dropout.
+        The backbone comes first, so that random numbers an objective draws cannot change its dropout.
         """
         memory = self.backbone.encode(batch.inputs)
         output = self.backbone.states(memory, batch.sids)
         sid_loss = self.backbone.sid_loss(output, batch.sids)
         loss, parts = sid_loss, {"sid_loss": sid_loss.detach()}
-        found = Forward(output, sid_loss, self.backbone)
+        result = Forward(output, sid_loss, self.backbone)
         for objective in () if only_sid else self.objectives.values():
-            added, said = objective(batch, found, step=step)
-            loss = loss + added
-            parts.update(said)
+            extra_loss, extra_parts = objective(batch, result, step=step)
+            loss = loss + extra_loss
+            parts.update(extra_parts)
         return loss, {"loss": loss.detach(), **parts}

@@ -1,200 +1,167 @@
-"""Objectives by name: which teacher, which horizon, which part of the model it supervises."""
+"""Objectives by name: what supervises the model besides its generation loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from restd.distill import (
-    FutureHardTeacher,
-    HardTeacher,
-    MeanTeacher,
+    NONTARGET_CAP,
+    NONTARGET_WEIGHT,
+    AuxiliaryConfig,
     OutputDistiller,
-    PermutedTeacher,
     ResidualDistiller,
     ResidualTeacher,
-    Teacher,
-    TrieTeacher,
-    code_mean,
-    codebook_only,
-    entropy_shuffle,
-    shape_swap,
-    shuffled,
 )
-from restd.distill.distiller import AuxiliaryConfig, DistillLog
-from restd.errors import ConfigError
 from restd.index import SidIndex
-from restd.models import AnyBackbone, CalirBackbone
-from restd.train.categories import CategoryObjective
+from restd.models import Backbone
+from restd.progress import Notify
+from restd.registry import Registry
 from restd.train.config import RunConfig
+from restd.train.distill_objectives import ExtraObjective, OutputObjective, TrajectoryObjective
 from restd.train.examples import Pairs
-from restd.train.module import Batch, Forward
+from restd.train.teachers import TEACHERS, TeacherContext
 
-Tell = Callable[[str], None]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectiveContext:
+    """What an objective may be built from.
+
+    Args:
+        config: the run's settings.
+        index: the index that is trained for; its residuals make the teacher.
+        pairs: training pairs; controls look at the items they name.
+        backbone: the model whose states are supervised.
+        total: updates of the run, for warm-ups given as a share.
+        joint: whether the objective is there from the start of base training.
+        device: where the states will be.
+        notify: receives what a control replaced.
+    """
+
+    config: RunConfig
+    index: SidIndex
+    pairs: Pairs
+    backbone: Backbone
+    total: int
+    joint: bool
+    device: torch.device
+    notify: Notify
+
+
+def build_nothing(spec: "ObjectiveSpec", context: ObjectiveContext) -> dict[str, nn.Module]:
+    """The generation loss alone."""
+    return {}
+
+
+def build_distillation(spec: "ObjectiveSpec", context: ObjectiveContext) -> dict[str, nn.Module]:
+    """Distillation of a teacher into horizon heads, into the model's own logits, or both."""
+    assert spec.teacher is not None
+    config, index = context.config.distill, context.index
+    nontarget = AuxiliaryConfig(weight=NONTARGET_WEIGHT, cap=NONTARGET_CAP)
+    default = nontarget if spec.output == "nontarget" else AuxiliaryConfig()
+    auxiliary = config.auxiliary(default, total=context.total, joint=context.joint)
+    levels = index.latents_and_codebooks()[1].levels
+    settings = config.config(levels=levels, horizon=spec.horizon, auxiliary=auxiliary)
+    distiller = ResidualDistiller.of_index(index, width=context.backbone.width, config=settings, device=context.device)
+    residual = distiller.teacher
+    assert isinstance(residual, ResidualTeacher)
+    device = residual.geometry.latents.device
+    teaching = TeacherContext(index, context.pairs, config.seed, distiller.horizon, context.notify, device)
+    teacher = TEACHERS[spec.teacher](residual, teaching)
+    if spec.teacher != "residual":
+        context.notify(f"Objective {spec.name}: {teacher.replaced:.1%} of the item-level targets are replaced")
+    modules: dict[str, nn.Module] = {}
+    if spec.heads:
+        distiller.teacher = teacher
+        modules["trajectory"] = TrajectoryObjective(distiller)
+    if spec.output is not None:
+        weight = config.output_weight
+        weights = auxiliary if weight is None else replace(auxiliary, weight=weight)
+        output = OutputDistiller(teacher, kind=spec.output, config=weights)
+        modules["output"] = OutputObjective(output, prefix="output_" if spec.heads else "")
+    return modules
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """An objective beside the generation loss."""
+class ObjectiveSpec:
+    """An entry of `OBJECTIVES`.
 
-    says: str
-    teacher: str = "residual"
+    Args:
+        name: name of the objective.
+        summary: one sentence that says what the model learns from.
+        build: builds its modules, each called as `restd.train.module.Objective`; `trajectory` has horizon heads, which
+            are saved beside the model.
+        teacher: name in `TEACHERS`; None for an objective without one, which does not need the index's residuals.
+        horizon: offsets that the heads supervise; unset, as many as [distill] says.
+        output: supervises the retriever's own logits: over all codes, or over the codes that are not stored.
+        heads: supervises horizon heads.
+    """
+
+    name: str
+    summary: str
+    build: "Callable[[ObjectiveSpec, ObjectiveContext], Mapping[str, nn.Module]]" = build_distillation
+    teacher: str | None = "residual"
     horizon: int | None = None
-    """Offsets; unset, as many as [distill] says."""
     output: Literal["full", "nontarget"] | None = None
-    """Supervises the retriever's own logits."""
     heads: bool = True
-    """Supervises horizon heads."""
 
 
-OBJECTIVES: dict[str, Recipe | None] = {
-    "base": None,
-    "rbd": Recipe("the residual's preference at the current level", horizon=1),
-    "restd": Recipe("the residual's preferences at the current and later levels"),
-    "restd-h2": Recipe("the same, one level ahead", horizon=2),
-    "rbd-future-hard": Recipe("preferences now, stored codes later", teacher="future-hard"),
-    "hard": Recipe("stored codes only", teacher="hard"),
-    "shuffled": Recipe("another item's preferences", teacher="shuffled"),
-    "full-output-kd": Recipe("preferences, on the retriever's own logits", output="full", heads=False),
-    "nontarget-output": Recipe(
-        "preferences among the other codes, on the retriever's own logits", output="nontarget", heads=False
+OBJECTIVES: Registry[ObjectiveSpec] = Registry("objective", group="objectives")
+"""Every objective that is installed; `restd list objectives` prints it."""
+
+for _spec in (
+    ObjectiveSpec("base", "Generation loss only.", build_nothing, teacher=None, heads=False),
+    ObjectiveSpec("rbd", "The residual's preferences at the current level.", horizon=1),
+    ObjectiveSpec("restd", "The residual's preferences at the current and later levels."),
+    ObjectiveSpec("restd-h2", "The residual's preferences at the current and the next level.", horizon=2),
+    ObjectiveSpec("rbd-future-hard", "Preferences at the current level, stored codes later.", teacher="future-hard"),
+    ObjectiveSpec("hard", "Stored codes only.", teacher="hard"),
+    ObjectiveSpec("shuffled", "Another item's preferences.", teacher="shuffled"),
+    ObjectiveSpec("full-output-kd", "Preferences, on the retriever's own logits.", output="full", heads=False),
+    ObjectiveSpec(
+        "nontarget-output",
+        "Preferences among the codes that are not stored, on the retriever's own logits.",
+        output="nontarget",
+        heads=False,
     ),
-    "codebook-only": Recipe("distances between codewords", teacher="codebook-only"),
-    "code-mean": Recipe("the mean preference of items with the same code", teacher="code-mean"),
-    "entropy-shuffle": Recipe("another item's, of the same code and entropy", teacher="entropy-shuffle"),
-    "nontarget-permutation": Recipe("preferences with the other codes dealt out anew", teacher="permutation"),
-    "shape-swap": Recipe("those of the item most alike in shape", teacher="shape-swap"),
-    "restd-mean": Recipe("the mean over a query's positives (beyond the paper)", teacher="mean"),
-    "restd-trie": Recipe("preferences among codes the catalogue can follow (beyond the paper)", teacher="trie"),
-    "restd-output": Recipe("preferences, on heads and on the retriever's own logits (beyond the paper)", output="full"),
-    "output-mean": Recipe(
-        "the mean over a query's positives, on the retriever's own logits (beyond the paper)",
+    ObjectiveSpec("codebook-only", "Distances between codewords, without the item.", teacher="codebook-only"),
+    ObjectiveSpec("code-mean", "The mean preferences of the items with the same code.", teacher="code-mean"),
+    ObjectiveSpec(
+        "entropy-shuffle",
+        "Preferences of another item with the same code and a similar entropy.",
+        teacher="entropy-shuffle",
+    ),
+    ObjectiveSpec(
+        "nontarget-permutation", "Preferences with the codes that are not stored permuted.", teacher="permutation"
+    ),
+    ObjectiveSpec("shape-swap", "Preferences of the item most alike in shape.", teacher="shape-swap"),
+    ObjectiveSpec("restd-mean", "The mean over a query's positives (beyond the paper).", teacher="mean"),
+    ObjectiveSpec(
+        "restd-trie",
+        "Preferences among the codes that the catalogue continues with (beyond the paper).",
+        teacher="trie",
+    ),
+    ObjectiveSpec(
+        "restd-output", "Preferences, on heads and on the retriever's own logits (beyond the paper).", output="full"
+    ),
+    ObjectiveSpec(
+        "output-mean",
+        "The mean over a query's positives, on the retriever's own logits (beyond the paper).",
         teacher="mean",
         output="full",
         heads=False,
     ),
-}
+):
+    OBJECTIVES.add(_spec)
 
 
-def recipe_named(name: str) -> Recipe | None:
-    """Look an objective up; an unknown name is an error that lists them."""
-    if name not in OBJECTIVES:
-        raise ConfigError(f"Objective {name!r} is unknown; wanted one of {', '.join(OBJECTIVES)}.")
-    return OBJECTIVES[name]
-
-
-class TrajectoryObjective(nn.Module):
-    """The trajectory loss of horizon heads."""
-
-    def __init__(self, distiller: ResidualDistiller) -> None:
-        super().__init__()
-        self.distiller = distiller
-
-    def forward(self, batch: Batch, found: Forward, *, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss to be added, and its parts."""
-        levels = self.distiller.teacher.geometry.levels  # a disambiguation code has no teacher
-        states = found.output.states[:, :levels]
-        loss = self.distiller(states, batch.rows, sid_loss=found.sid_loss, step=step, queries=batch.queries)
-        return loss, _said(self.distiller.last)
-
-
-class OutputObjective(nn.Module):
-    """A divergence of the retriever's own logits from the teacher."""
-
-    def __init__(self, distiller: OutputDistiller, *, prefix: str = "") -> None:
-        super().__init__()
-        self.distiller = distiller
-        self.prefix = prefix
-
-    def forward(self, batch: Batch, found: Forward, *, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss to be added, and its parts."""
-        levels, codes = self.distiller.teacher.geometry.code_mask.shape
-        logits = found.backbone.logits(found.output.states[:, :levels])[:, :, :codes]
-        loss = self.distiller(logits, batch.rows, sid_loss=found.sid_loss, step=step, queries=batch.queries)
-        return loss, _said(self.distiller.last, prefix=self.prefix)
-
-
-def _said(log: DistillLog | None, *, prefix: str = "") -> dict[str, Tensor]:
-    """What the log of an update has of a distiller; a prefix tells two of them apart."""
-    assert log is not None
-    asked = log.divergence.new_tensor(log.asked)
-    parts = {"kl": log.divergence, "weight": log.weight, "capped": (log.weight < asked).float()}
-    return {f"{prefix}{name}": value for name, value in parts.items()}
-
-
-def make_objectives(
-    config: RunConfig,
-    index: SidIndex,
-    pairs: Pairs,
-    backbone: AnyBackbone,
-    *,
-    total: int,
-    joint: bool,
-    device: torch.device,
-    tell: Tell,
-) -> dict[str, nn.Module]:
-    """Everything beside the generation loss: CaLIR's own losses, and the objective of this name.
-
-    Args:
-        config: names the objective and its settings.
-        index: holds residuals.
-        pairs: training pairs; controls look at the items they name.
-        backbone: whose states are supervised.
-        total: updates of the run, for warm-ups given as a share.
-        joint: whether the objective is there from the start of base training.
-        device: where the states will be.
-        tell: hears what a control replaced.
-    """
-    parts: dict[str, nn.Module] = {}
-    if isinstance(backbone, CalirBackbone):
-        parts["category"] = CategoryObjective(backbone, pairs, config.category)
-    recipe = recipe_named(config.objective)
-    if recipe is None:
-        return parts
-    default = AuxiliaryConfig(weight=0.02, cap=0.01) if recipe.output == "nontarget" else AuxiliaryConfig()
-    auxiliary = config.distill.auxiliary(default, total=total, joint=joint)
-    levels = index.geometry()[1].values.shape[0]
-    settings = config.distill.config(levels=levels, horizon=recipe.horizon, auxiliary=auxiliary)
-    distiller = ResidualDistiller.of_index(index, width=backbone.width, config=settings, device=device)
-    base = distiller.teacher
-    assert isinstance(base, ResidualTeacher)
-    teacher = _teacher(recipe.teacher, base, index, pairs, seed=config.distill.seed, tell=tell)
-    if recipe.teacher != "residual":
-        tell(f"Objective {config.objective}: {teacher.replaced:.1%} of the item-level targets are replaced")
-    if recipe.heads:
-        distiller.teacher = teacher
-        parts["trajectory"] = TrajectoryObjective(distiller)
-    if recipe.output is not None:
-        own = config.distill.output_weight
-        weights = auxiliary if own is None else replace(auxiliary, weight=own)
-        held = OutputDistiller(teacher, kind=recipe.output, config=weights)
-        parts["output"] = OutputObjective(held, prefix="output_" if recipe.heads else "")
-    return parts
-
-
-def _teacher(name: str, base: ResidualTeacher, index: SidIndex, pairs: Pairs, *, seed: int, tell: Tell) -> Teacher:
-    device = base.geometry.latents.device
-    train = torch.from_numpy(pairs.items).to(device)
-    if name == "shape-swap":
-        teacher, quality = shape_swap(base, train)
-        tell(
-            f"Shape matching: median |ΔH| {quality.entropy_gap:.4f} nats, |Δq_y| {quality.stored_gap:.4f}, "
-            f"L1 {quality.shape_median:.4f} (P90 {quality.shape_p90:.4f}), coverage {quality.coverage:.2%}"
-        )
-        return teacher
-    text, item = (torch.from_numpy(values).to(device) for values in (pairs.text, pairs.item))
-    makers: dict[str, Callable[[], Teacher]] = {
-        "residual": lambda: base,
-        "hard": lambda: HardTeacher(base.geometry),
-        "future-hard": lambda: FutureHardTeacher(base),
-        "shuffled": lambda: shuffled(base, train, seed=seed),
-        "codebook-only": lambda: codebook_only(base),
-        "code-mean": lambda: code_mean(base, train),
-        "entropy-shuffle": lambda: entropy_shuffle(base, train),
-        "permutation": lambda: PermutedTeacher(base, seed),
-        "mean": lambda: MeanTeacher.of(base, text, item),
-        "trie": lambda: TrieTeacher(base, index.trie.to(device)),
-    }
-    return makers[name]()
+def make_objectives(context: ObjectiveContext) -> dict[str, nn.Module]:
+    """Everything besides the generation loss: the backbone's own losses, and the objective that the run names."""
+    modules: dict[str, nn.Module] = {}
+    extra = context.backbone.extra_loss(context.pairs, context.config.category)
+    if extra is not None:
+        modules["extra"] = ExtraObjective(extra)
+    spec = OBJECTIVES[context.config.objective]
+    return {**modules, **spec.build(spec, context)}

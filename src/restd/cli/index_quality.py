@@ -1,0 +1,76 @@
+"""The quality report of an index: a table, JSON, or a picture."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from restd.cli.console import notify, show, show_json, show_table, warn
+from restd.errors import ArtifactError, MissingExtraError
+
+if TYPE_CHECKING:
+    from restd.index import IndexQuality, SidIndex
+
+
+def report_quality(
+    index: "SidIndex", folder: Path, *, as_json: bool, png: Path | None = None, write: bool = True
+) -> None:
+    """Measure an index and print the report; `write` also keeps it as `quality.json` and `quality.png`."""
+    from restd.artifacts.store import explain_full_disk
+    from restd.encode import Embeddings
+    from restd.index import measure_quality
+    from restd.report import draw_index
+
+    embeddings = None
+    if index.quantizer is not None and (folder / "embeddings").is_dir():
+        try:
+            embeddings = Embeddings.open(folder / "embeddings")
+        except ArtifactError as error:  # only the error of embeddings goes unmeasured: the index itself is intact
+            warn(str(error))
+    notify("Measuring quality")
+    quality = measure_quality(index, embeddings=embeddings)
+    if write:
+        with explain_full_disk(folder):
+            (folder / "quality.json").write_text(json.dumps(quality.to_dict(), indent=2) + "\n", encoding="utf-8")
+        png = folder / "quality.png"
+    if png is not None:
+        try:
+            with explain_full_disk(png):
+                draw_index(index, quality, png)
+            notify(f"Picture: {png}")
+        except MissingExtraError as error:
+            if not write:
+                raise
+            notify(f"No picture: {error}")
+    show_json(quality.to_dict()) if as_json else _show_quality(quality)
+
+
+def _show_quality(quality: "IndexQuality") -> None:
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1%}"
+
+    levels = quality.levels
+    rows = [
+        ("codes", *(str(level.codes) for level in levels)),
+        ("codes used", *(str(level.used) for level in levels)),
+        ("perplexity", *(f"{level.perplexity:.1f}" for level in levels)),
+        ("Gini", *(f"{level.gini:.2f}" for level in levels)),
+        ("prefixes", *(f"{level.prefixes:,}" for level in levels)),
+        ("items per prefix", *(f"{level.items_per_prefix:,.1f}" for level in levels)),
+        ("parent prefixes with one child", *(percent(level.single_child) for level in levels)),
+        ("error left", *(percent(level.error) for level in levels)),
+        ("neighbours with the same prefix", *(percent(level.neighbour_hits) for level in levels)),
+        ("edited by collision repair", *(percent(level.edited) for level in levels)),
+        ("stored code is not the nearest", *(percent(level.conflict) for level in levels)),
+    ]
+    show_table("Quality", ("level", *(str(level.level) for level in levels)), rows)
+    show(
+        f"{quality.items:,} items, {quality.unique:.2%} unique SIDs. Before repair ({quality.policy}) "
+        f"{quality.colliding_before:.1%} of items collided, in groups of up to {quality.largest_group_before:,}; "
+        f"{quality.edited:.1%} were moved, {quality.colliding_after:.1%} still collide."
+    )
+    if quality.error_raw is not None:
+        show(f"Quantisation error: {percent(quality.error_raw)} raw, {percent(quality.error_stored)} stored.")
+    if quality.embedding_error is not None:
+        show(f"Error of embeddings rebuilt from their codes: {percent(quality.embedding_error)} of their variance.")
+    for sentence in quality.warnings:
+        warn(sentence)

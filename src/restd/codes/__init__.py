@@ -1,0 +1,31 @@
+"""Codebooks, Semantic-ID keys and the trie: the leaf that everything about codes stands on.
+
+Needs torch, numpy and safetensors' arrays only, so that a training loop of your own loads nothing else.
+"""
+
+from restd.codes.codebooks import (
+    MAX_CODES,
+    Codebooks,
+    as_tensor,
+    assign,
+    check_codes,
+    last_residuals,
+    nearest,
+    trajectory,
+)
+from restd.codes.paper import PAPER_ENTROPY, PAPER_TEMPERATURE
+from restd.codes.trie import Trie
+
+__all__ = [
+    "MAX_CODES",
+    "PAPER_ENTROPY",
+    "PAPER_TEMPERATURE",
+    "Codebooks",
+    "Trie",
+    "as_tensor",
+    "assign",
+    "check_codes",
+    "last_residuals",
+    "nearest",
+    "trajectory",
+]

@@ -1,0 +1,27 @@
+"""Experiments: matched objectives over paired seeds, sweeps and timings; resumable."""
+
+from restd.experiments.comparison import Comparison
+from restd.experiments.objective_sets import SEEDS, SETS, parse_objectives
+from restd.experiments.run import FinishedComparison, run_comparison
+from restd.experiments.study import Study
+from restd.experiments.study_file import load_study
+from restd.experiments.summary import compare, comparison_identity, read_comparison, summarise
+from restd.experiments.sweeps import run_sweep
+from restd.experiments.update_cost import measure_updates
+
+__all__ = [
+    "SEEDS",
+    "SETS",
+    "Comparison",
+    "FinishedComparison",
+    "Study",
+    "compare",
+    "comparison_identity",
+    "load_study",
+    "measure_updates",
+    "parse_objectives",
+    "read_comparison",
+    "run_comparison",
+    "run_sweep",
+    "summarise",
+]

@@ -1,0 +1,104 @@
+"""Settings of an index: which encoder, quantiser and collision policy, and the settings of each quantiser."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from restd.config import read_section
+from restd.errors import ConfigError
+from restd.index.policies import POLICIES
+from restd.quantize import QUANTIZERS, QuantizerConfig
+
+
+@dataclass(frozen=True)
+class IndexChoices:
+    """The section [index].
+
+    Args:
+        encoder: `auto`, a name of ours, or the hub id or folder of a sentence-transformers model.
+        quantizer: a name of `QUANTIZERS`; its own settings are in the section of that name.
+        policy: a name of `POLICIES`: what to do with items that get the same codes.
+        balanced: assign codes so that all of a level are used equally often, at some cost in error.
+    """
+
+    encoder: str = "auto"
+    quantizer: str = "kmeans"
+    policy: str = "single_substitution"
+    balanced: bool = False
+
+
+@dataclass(frozen=True, init=False)
+class IndexConfig(IndexChoices):
+    """How to make an index; defaults are the paper's four levels of residuals of width 32.
+
+    Settings of a quantiser are passed by its name; those that are left out have their defaults.
+
+    >>> from restd.quantize import KMeansConfig
+    >>> config = IndexConfig(encoder="tfidf-svd", kmeans=KMeansConfig(levels=3))
+    >>> config.fit.levels, config.section("rqvae").levels
+    (3, 4)
+    """
+
+    sections: Mapping[str, Any]
+
+    def __init__(
+        self,
+        encoder: str = IndexChoices.encoder,
+        quantizer: str = IndexChoices.quantizer,
+        policy: str = IndexChoices.policy,
+        balanced: bool = IndexChoices.balanced,
+        sections: Mapping[str, Any] | None = None,
+        **configs: Any,
+    ) -> None:
+        super().__init__(encoder, quantizer, policy, balanced)
+        sections = {**(sections or {}), **configs}
+        for name, config in {quantizer: None, **sections}.items():
+            expected = QUANTIZERS[name].config
+            if config is not None and type(config) is not expected:
+                raise ConfigError(
+                    f"Expected the settings of {name} as {expected.__name__}, got {type(config).__name__}."
+                )
+        _ = POLICIES[policy]  # an unknown name is an error now, not after an hour of encoding
+        object.__setattr__(self, "sections", MappingProxyType(sections))
+
+    @classmethod
+    def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
+        """Build from plain values by section, as TOML files and `--set` give them."""
+        for name in sections:
+            if name != "index" and name not in QUANTIZERS:
+                raise ConfigError(f"Unknown section [{name}] for an index. Known: index, {', '.join(QUANTIZERS)}.")
+        choices = read_section(IndexChoices, sections.get("index", {}), section="index")
+        configs = {
+            name: read_section(QUANTIZERS[name].config, values, section=name)
+            for name, values in sections.items()
+            if name != "index"
+        }
+        return cls(**asdict(choices), sections=configs)
+
+    def section(self, name: str) -> Any:
+        """Settings of one quantiser."""
+        return self.sections[name] if name in self.sections else QUANTIZERS[name].config()
+
+    @property
+    def fit(self) -> QuantizerConfig:
+        """Settings of the quantiser in use."""
+        return self.section(self.quantizer)
+
+
+def with_shape(
+    config: IndexConfig,
+    *,
+    levels: int | None = None,
+    codes: int | tuple[int, ...] | None = None,
+    dim: int | None = None,
+    seed: int | None = None,
+) -> IndexConfig:
+    """Set what all quantisers have in common, for each of them.
+
+    >>> with_shape(IndexConfig(), codes=64).fit.codes
+    64
+    """
+    options = {"levels": levels, "codes": codes, "dim": dim, "seed": seed}
+    changes = {name: value for name, value in options.items() if value is not None}
+    return replace(config, sections={name: replace(config.section(name), **changes) for name in QUANTIZERS})

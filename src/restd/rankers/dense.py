@@ -1,0 +1,66 @@
+"""Dense retrieval with the catalogue's own encoder: exact inner products of unit vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from jaxtyping import Float, Int
+
+from restd.encode import Embeddings, Encoder
+from restd.errors import DataError
+from restd.rankers.registry import RANKERS, RankerEntry, RankerTask, refuse_foreign_embeddings
+from restd.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """Vectors of every item, and the encoder that made them."""
+
+    vectors: Any
+    encoder: Encoder
+    snapshot_hash: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, embeddings: Embeddings) -> "Dense":
+        """Take the embeddings that `restd index` keeps beside its index; those of another index are refused."""
+        refuse_foreign_embeddings(embeddings, snapshot)
+        vectors = faiss.IndexFlatIP(embeddings.dim)
+        for batch in embeddings.batches():
+            vectors.add(unit(batch))
+        return cls(vectors, embeddings.encoder(), snapshot.hash)
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        return self.vectors.ntotal
+
+    def rank(
+        self, queries: Sequence[str], k: int
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """Rows of the nearest items and their cosines, best first."""
+        if not queries:
+            raise DataError("No query was given; expected at least one.")
+        scores, rows = self.vectors.search(unit(self.encoder.encode(list(queries))), min(k, self.items))
+        return rows, scores
+
+
+def unit(vectors: Float[np.ndarray, "row dim"]) -> Float[np.ndarray, "row dim"]:
+    """Vectors scaled to unit length, as float32; zeros stay zeros."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.maximum(length, 1e-12), np.float32)
+
+
+RANKERS.add(
+    RankerEntry(
+        "dense",
+        "Nearest embeddings by the encoder the index was made with, compared exactly.",
+        {
+            "search": RankerTask(
+                lambda context: Dense.of(context.snapshot, context.embeddings()),
+                {"search": "exact inner product of unit vectors"},
+            )
+        },
+    )
+)

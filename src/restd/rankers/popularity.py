@@ -1,0 +1,97 @@
+"""Popularity: the same items for everybody, those that training names most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Int, Int64
+
+from restd.data import EventSpans, Histories, Query, read_judgments
+from restd.data.histories import count_training_events
+from restd.data.judgments import count_training_pairs
+from restd.errors import DataError
+from restd.rankers.registry import RANKERS, RankerEntry, RankerTask, refuse_foreign_histories
+from restd.rankers.top_k import rank_by_scores
+from restd.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Popularity:
+    """Positive training pairs of every item.
+
+    >>> rows, scores = Popularity(np.array([2.0, 5.0, 2.0]), "hash").rank(["anything"], 3)
+    >>> rows.tolist(), scores.tolist()
+    ([[1, 0, 2]], [[5.0, 2.0, 2.0]])
+    """
+
+    counts: Float[np.ndarray, "item"]
+    snapshot_hash: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, data: Path) -> "Popularity":
+        """Count the training pairs of a data set."""
+        counts = count_training_pairs(read_judgments(data), snapshot.ids)
+        if not counts.any():
+            raise DataError(f"{data} has no training pair of an item of the index, so nothing is popular.")
+        return cls(counts.astype(np.float64), snapshot.hash)
+
+    def rank(
+        self, queries: Sequence[str], k: int
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """Rows of the most popular items and how often training names them, ties in the order of rows."""
+        order = np.argsort(-self.counts, kind="stable")[:k]
+        return np.tile(order, (len(queries), 1)), np.tile(self.counts[order], (len(queries), 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HistoryPopularity:
+    """Training events of every item.
+
+    >>> from restd.data import History
+    >>> ids, counts = pa.array(["a", "b", "c"]), np.array([2.0, 5.0, 2.0])
+    >>> rows, scores = HistoryPopularity(counts, ids, "hash").rank([History(("b",))], 4)
+    >>> rows.tolist(), scores.tolist()
+    ([[1, 0, 2, -1]], [[5.0, 2.0, 2.0, -inf]])
+    >>> HistoryPopularity(counts, ids, "hash", seen=False).rank([History(("b",))], 2)[0].tolist()
+    [[0, 2]]
+    """
+
+    counts: Float[np.ndarray, "item"]
+    ids: pa.StringArray
+    snapshot_hash: str
+    seen: bool = True
+    """Whether items of the history may be recommended again."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, histories: Histories, *, seen: bool = True) -> "HistoryPopularity":
+        """Count the training events of histories over a snapshot: what users hold out is not counted."""
+        refuse_foreign_histories(histories, snapshot)
+        return cls(count_training_events(histories).astype(np.float64), snapshot.ids, snapshot.hash, seen)
+
+    def rank(
+        self, queries: Sequence[Query], k: int
+    ) -> tuple[Int64[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        """Rows of the items with most events and their counts, ties in the order of rows."""
+        spans = EventSpans.of_queries(queries, self.ids)
+        return rank_by_scores(spans, k, lambda part: np.tile(self.counts, (len(part), 1)), seen=self.seen)
+
+
+RANKERS.add(
+    RankerEntry(
+        "popularity",
+        "The same items for everybody: those that training names most.",
+        {
+            "search": RankerTask(
+                lambda context: Popularity.of(context.snapshot, context.data),
+                {"search": "training pairs of an item"},
+            ),
+            "recommend": RankerTask(
+                lambda context: HistoryPopularity.of(context.snapshot, context.histories(), seen=context.seen),
+                {"search": "training events of an item"},
+                seen="optional",
+            ),
+        },
+    )
+)

@@ -1,0 +1,202 @@
+"""The generative part of a search: queries are read in batches, routed, and searched over the trie."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from restd.codes import Trie
+from restd.data import EventSpans, History, Query
+from restd.errors import ConfigError
+from restd.models import Backbone, CachedRoutes, Memory
+from restd.models.decode_protocol import Stepper
+from restd.search.beam import beam_search
+from restd.search.heads import KeptHeads, head_search
+from restd.search.options import ScoreNorm, SearchOptions
+from restd.search.queries import clean_queries
+from restd.search.results import RankedList
+from restd.snapshot import Snapshot
+
+_BATCH = 32
+_POOL = 1_024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What a search does with each query; everything that explanations must do alike.
+
+    Args:
+        queries: as the model reads them.
+        originals: the same before they were cleaned, as cached routes know them.
+        keep: items that filters leave; None for all.
+        seen: rows of the items in each history that must not come back; empty where they may.
+        depths: items to list for each query before those are left out.
+        widths: prefixes its beam keeps.
+        least: items the searched categories must hold, or the whole catalogue is searched.
+    """
+
+    queries: Sequence[Query]
+    originals: Sequence[Query]
+    keep: Bool[np.ndarray, "item"] | None
+    seen: tuple[Int64[np.ndarray, "_"], ...]
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    least: tuple[int, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, queries: Sequence[Query], options: SearchOptions) -> "Plan":
+        """Plan a search by settled options.
+
+        Where items of the history are left out, each query is searched deeper and wider by its own history's length.
+        """
+        assert options.beam is not None
+        keep = snapshot.matching(options.where, options.allow, options.deny)
+        cleaned = clean_queries(queries)
+        seen = (np.zeros(0, np.int64),) * len(queries) if options.seen else seen_rows(snapshot, cleaned)
+        beam = max(options.beam, options.k) if options.widen else options.beam
+        depths = tuple(min(options.k + len(rows), len(snapshot)) for rows in seen)
+        widths = tuple(beam + len(rows) for rows in seen)
+        least = depths if options.widen else (1,) * len(queries)
+        return cls(cleaned, queries, keep, seen, depths, widths, least)
+
+
+def seen_rows(snapshot: Snapshot, queries: Sequence[Query]) -> tuple[Int64[np.ndarray, "_"], ...]:
+    """Rows of the items in each history; texts are an error."""
+    if not all(isinstance(query, History) for query in queries):
+        raise ConfigError("seen = False leaves out items of a history; a text has none. Leave `seen` unset to search.")
+    spans = EventSpans.of_queries(queries, snapshot.ids)
+    return tuple(spans.pick(np.array([number])).flat for number in range(len(spans)))
+
+
+class Generator:
+    """A trained model that decodes Semantic IDs of a snapshot; safe to use from many threads."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone.eval()
+        self._stepper = lru_cache(maxsize=None)(self._make_stepper)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.backbone.parameters()).device
+
+    def _make_stepper(self, normalizer: str) -> Stepper:
+        return self.backbone.stepper(normalizer="full_vocab" if normalizer == "full_vocab" else "level_codes")
+
+    def stepper(self, norm: ScoreNorm) -> Stepper:
+        """The decoder with scores normalised this way; children of the trie are normalised by the search itself."""
+        return self._stepper("full_vocab" if norm == "full_vocab" else "level_codes")
+
+    def prepared(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot as this model searches it: on its device, with the categories it routes to."""
+        return replace(snapshot.on(self.device), categories=self.backbone.item_categories(snapshot.ids))
+
+    def rank(
+        self,
+        snapshot: Snapshot,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        *,
+        routes: CachedRoutes | None = None,
+        heads: KeptHeads | None = None,
+        whole: bool = False,
+    ) -> list[RankedList]:
+        """The best items of every query, at most `options.k`; or the whole list of the same search."""
+        plan = Plan.of(snapshot, queries, options)
+        if whole:
+            plan = replace(plan, depths=(len(snapshot),) * len(queries))
+        lists: dict[int, RankedList] = {}
+        for numbers, memory in self.memories(snapshot, plan):
+            for rows, trie in self.tries(snapshot, plan, numbers, memory, options, routes=routes):
+                part = memory.take(torch.tensor(rows, device=memory.mask.device))
+                own = [numbers[row] for row in rows]
+                found = self._search(snapshot, plan, own, part, trie, options, heads)
+                for number, ranked in zip(own, found, strict=True):
+                    lists[number] = ranked.without(plan.seen[number])
+        return [lists[number] for number in range(len(plan.queries))]
+
+    def _search(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        numbers: Sequence[int],
+        memory: Memory,
+        trie: Trie,
+        options: SearchOptions,
+        heads: KeptHeads | None,
+    ) -> list[RankedList]:
+        depths, widths = ([values[number] for number in numbers] for values in (plan.depths, plan.widths))
+        stepper, normalized = self.stepper(options.score_norm), options.score_norm == "trie_children"
+        if options.heads is not None:
+            if heads is None:
+                raise ConfigError("The heads were not loaded; load the retriever with keep_heads=True.")
+            return head_search(
+                heads,
+                options.heads,
+                snapshot,
+                stepper,
+                memory,
+                trie,
+                depths=depths,
+                widths=widths,
+                trie_normalized=normalized,
+            )
+        beams = beam_search(stepper, memory, trie, width=widths, trie_normalized=normalized)
+        return [
+            RankedList.of_leaves(trie, leaves, scores, depth)
+            for leaves, scores, depth in zip(beams.leaves, beams.scores, depths, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def memories(self, snapshot: Snapshot, plan: Plan) -> Iterator[tuple[list[int], Memory]]:
+        """Queries as the model reads them, in batches, with their numbers; neighbours in length go together."""
+        for start in range(0, len(plan.queries), _POOL):
+            prepared = self.backbone.prepare_queries(plan.queries[start : start + _POOL], snapshot.index)
+            widths = np.array(plan.widths[start : start + _POOL])
+            order = np.lexsort((widths, prepared.lengths))
+            for begin in range(0, len(order), _BATCH):
+                rows = order[begin : begin + _BATCH]
+                yield (start + rows).tolist(), self.backbone.encode(prepared.batch(rows).to(self.device))
+
+    @torch.inference_mode()
+    def tries(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        numbers: Sequence[int],
+        memory: Memory,
+        options: SearchOptions,
+        *,
+        routes: CachedRoutes | None = None,
+    ) -> list[tuple[list[int], Trie]]:
+        """Rows of a batch that search the same part of the catalogue, with its trie: all, or a few categories."""
+        routed = self._routed(plan, numbers, memory, options, routes)
+        if routed is None or snapshot.categories is None:
+            return [(list(range(len(numbers))), snapshot.trie_of(plan.keep))]
+        groups: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        for row, categories in enumerate(routed.sort(dim=1).values.tolist()):
+            groups.setdefault((tuple(categories), plan.least[numbers[row]]), []).append(row)
+        parts = []
+        for (categories, least), rows in groups.items():
+            inside = snapshot.members(categories)
+            keep = inside if plan.keep is None else inside & plan.keep
+            # categories that hold fewer items than must be listed do not keep the others out
+            parts.append((rows, snapshot.trie_of(keep if keep.sum() >= least else plan.keep)))
+        return parts
+
+    def _routed(
+        self,
+        plan: Plan,
+        numbers: Sequence[int],
+        memory: Memory,
+        options: SearchOptions,
+        routes: CachedRoutes | None,
+    ) -> Int64[Tensor, "query width"] | None:
+        """Categories of each query; None for the whole catalogue."""
+        if routes is not None:
+            return torch.from_numpy(routes.route([str(plan.originals[number]) for number in numbers]))
+        return self.backbone.route(memory, width=options.category_width) if options.category_width else None

@@ -1,0 +1,8 @@
+"""What is searched: an index and what is known of its items, as one immutable value."""
+
+from restd.snapshot.filters import Condition
+from restd.snapshot.items import Items
+from restd.snapshot.ranker import Ranker, refuse_foreign
+from restd.snapshot.snapshot import Snapshot
+
+__all__ = ["Condition", "Items", "Ranker", "Snapshot", "refuse_foreign"]

@@ -1,0 +1,124 @@
+"""What is known of the items beside their Semantic IDs: titles to show, texts to index, columns to filter by."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from jaxtyping import Bool, Int64
+
+from restd._arrow import pc
+from restd.data import Catalog
+from restd.errors import ConfigError, DataError
+from restd.snapshot.filters import Condition, expression, searchable
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The catalogue's rows in the order of an index; a column is read when it is first needed."""
+
+    ids: pa.StringArray
+    catalog: Catalog | None
+    added: pa.Table | None = None
+    """Items that were added after the catalogue was written, with the catalogue's column names."""
+    _columns: dict[str, pa.Array] = field(default_factory=dict)
+
+    def titles(self) -> pa.Array:
+        """A title of every item; an item without one shows its id."""
+        return self._titles
+
+    @cached_property
+    def _titles(self) -> pa.Array:
+        column = self.column("title") if self.has("title") else pa.nulls(len(self.ids), pa.string())
+        text = pc.cast(column, pa.string())
+        return pc.if_else(pc.equal(pc.fill_null(text, ""), ""), self.ids, text)
+
+    def texts(self) -> list[str]:
+        """The text of every item as it was encoded; empty for an item that the catalogue does not have any more."""
+        if self.catalog is None:
+            raise ConfigError(
+                "The texts of the items are not known: no catalogue was given. Pass the catalogue's path."
+            )
+        ids = self.ids.to_pylist()
+        added = [] if self.added is None else self.added.to_pylist()
+        text_of_added = {str(item["id"]): text_of(item) for item in added}
+        return [text_of_added.get(item, text) for item, text in zip(ids, self.catalog.texts_of(ids), strict=True)]
+
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        names = [] if self.catalog is None else next(self.catalog.batches(rows=1)).schema.names
+        return list(dict.fromkeys([*names, *([] if self.added is None else self.added.column_names)]))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column of this name."""
+        return name in self._columns or name in self.names()
+
+    def column(self, name: str) -> pa.Array:
+        """Values of one column, one per item; null where an item has none."""
+        if name not in self._columns:
+            if not self.has(name):
+                raise DataError(f"There is no column {name!r} to filter by; there are: {', '.join(self.names())}.")
+            self._columns[name] = self._read(name)
+        return self._columns[name]
+
+    def _read(self, name: str) -> pa.Array:
+        ids, values = [], []
+        if self.catalog is not None:
+            for batch in self.catalog.batches():
+                if name in batch.schema.names:
+                    ids.append(batch.column("id"))
+                    values.append(batch.column(name))
+        if self.added is not None and name in self.added.column_names:
+            ids += self.added["id"].chunks
+            kind = values[0].type if values else self.added[name].type
+            values += pc.cast(self.added[name], kind).chunks
+        source_rows = pc.index_in(self.ids, value_set=pa.chunked_array(ids).combine_chunks())
+        return pa.chunked_array(values).combine_chunks().take(source_rows)
+
+    def matching(self, conditions: Iterable[Condition]) -> Bool[np.ndarray, "item"]:
+        """Which items meet all conditions."""
+        columns: dict[str, pa.Array] = {}
+        keep = pc.scalar(True)
+        for condition in conditions:
+            values = self.column(condition.column)
+            keep = keep & expression(condition, values.type)
+            columns[condition.column] = searchable(values)
+        if not columns:
+            return np.ones(len(self.ids), bool)
+        # one thread, so that the mask is in the order of the rows
+        mask = ds.dataset(pa.table(columns)).to_table(columns={"keep": keep}, use_threads=False)["keep"]
+        return pc.fill_null(mask, False).to_numpy()
+
+    def rows(self, ids: Sequence[str], *, what: str) -> Int64[np.ndarray, "row"]:
+        """Rows of items by id; `what` names the source of an unknown id in the error."""
+        rows = pc.index_in(pa.array(list(ids), pa.string()), value_set=self.ids)
+        if rows.null_count:
+            missing = next(item for item, row in zip(ids, rows.to_pylist(), strict=True) if row is None)
+            raise DataError(f"{what} names item {missing!r}, which the index does not have.")
+        return rows.to_numpy().astype(np.int64)
+
+    def without(self, keep: Bool[np.ndarray, "item"]) -> "Items":
+        """Only the kept items."""
+        return Items(self.ids.filter(pa.array(keep)), self.catalog, self.added)
+
+    def with_added(self, rows: Sequence[Mapping[str, Any]]) -> "Items":
+        """These items behind the others; each has an id and whatever else is known."""
+        table = pa.Table.from_pylist([dict(row) for row in rows])
+        both = table if self.added is None else pa.concat_tables([self.added, table], promote_options="permissive")
+        ids = pa.concat_arrays([self.ids, pa.array([str(row["id"]) for row in rows], pa.string())])
+        return Items(ids, self.catalog, both)
+
+
+def text_of(item: Mapping[str, Any]) -> str:
+    """The text of an item that is given as a mapping: every text but its id.
+
+    >>> text_of({"id": "7", "title": "Red kettle", "category": ["Home", "Kitchen"], "price": 30})
+    'Red kettle. Home > Kitchen'
+    """
+    values = [
+        " > ".join(value) if isinstance(value, (list, tuple)) else value for name, value in item.items() if name != "id"
+    ]
+    return ". ".join(value for value in values if isinstance(value, str) and value)

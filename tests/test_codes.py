@@ -1,0 +1,94 @@
+"""The leaf room: codebooks that carry their sizes, one trajectory, and an import that loads nothing else."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from restd.codes import Codebooks, as_tensor, nearest
+from restd.errors import ArtifactError, ConfigError
+
+HEAVY = ("restd.data", "restd.encode", "restd.artifacts", "restd.index", "restd.quantize", "restd.models")
+HEAVY += ("faiss", "pyarrow", "pydantic", "rich", "sklearn", "scipy", "transformers", "typer", "accelerate")
+
+
+def loaded_by(statement):
+    """Modules that a fresh interpreter has loaded after a statement."""
+    program = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("room", ["restd.codes", "restd.distill"])
+def test_importing_a_leaf_room_loads_torch_and_little_else(room):
+    modules = loaded_by(f"import {room}")
+    assert room in modules
+    assert "torch" in modules
+    assert [name for name in modules if name in HEAVY or name.startswith(tuple(f"{heavy}." for heavy in HEAVY))] == []
+
+
+def test_the_check_of_loaded_modules_sees_a_heavy_one():
+    assert "faiss" in loaded_by("import restd.codes, torch\nrestd.codes.nearest(torch.ones(1, 1), torch.ones(1, 1))")
+
+
+def test_unequal_codebooks_are_padded_and_masked():
+    books = Codebooks.of([torch.ones(2, 3), 2 * torch.ones(5, 3)])
+    assert books.values.shape == (2, 5, 3)
+    assert books.mask.tolist() == [[True, True, False, False, False], [True] * 5]
+    assert books.level(0).shape == (2, 3)
+    assert (books.values[0, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 4, 4), (4, 5), (0, 4), (-1, 4)])
+def test_sizes_that_do_not_fit_are_refused(sizes):
+    with pytest.raises(ConfigError, match="Expected 2 codebook sizes between 1 and 4"):
+        Codebooks(torch.zeros(2, 4, 3), sizes)
+
+
+def test_empty_and_enormous_codebooks_are_refused():
+    for books in ([], [torch.ones(0, 2)], [torch.ones(3, 2), torch.ones(0, 2)]):
+        with pytest.raises(ConfigError, match="at least one code"):
+            Codebooks.of(books)
+    with pytest.raises(ConfigError, match="at most 32,767 codes"):
+        Codebooks(torch.zeros(1, 32_768, 1), (32_768,))
+
+
+def test_sizes_are_stored_with_the_codewords():
+    books = Codebooks.of([torch.randn(2, 3), torch.randn(5, 3)])
+    arrays = books.to_arrays()
+    back = Codebooks.from_arrays(arrays)
+    assert back.sizes == (2, 5)
+    assert torch.equal(back.values, books.values)
+    assert back.fingerprint() == books.fingerprint()
+    del arrays["codebook_sizes"]  # as files were before
+    assert Codebooks.from_arrays(arrays, sizes=[2, 5]).fingerprint() == books.fingerprint()
+    with pytest.raises(ArtifactError, match="'codebook_sizes'"):
+        Codebooks.from_arrays(arrays)
+
+
+def test_the_fingerprint_is_that_of_stored_indexes():
+    books = Codebooks.of([np.arange(6).reshape(2, 3) / 7, np.arange(12).reshape(4, 3) / 3])
+    assert books.fingerprint() == "7fe429358ec77c90066f5f657b643977d55c43ca70cd66b0e81da8118ea84e40"
+    assert Codebooks(books.values, (3, 4)).fingerprint() != books.fingerprint(), "sizes are part of it"
+
+
+def test_read_only_arrays_are_copied_and_others_shared():
+    array = np.zeros(3, np.float32)
+    as_tensor(array)[0] = 1.0
+    assert array[0] == 1.0
+    array.flags.writeable = False
+    as_tensor(array)[1] = 1.0
+    assert array[1] == 0.0
+
+
+def test_nearest_is_the_smallest_distance_and_the_first_of_equals():
+    generator = torch.Generator().manual_seed(0)
+    vectors, codewords = torch.randn(200, 4, generator=generator), torch.randn(9, 4, generator=generator)
+    distances = (vectors[:, None].double() - codewords.double()).square().sum(-1)
+    assert torch.equal(nearest(vectors, codewords), distances.argmin(1))
+    twins = torch.cat([codewords, codewords])
+    assert torch.equal(nearest(vectors, twins), distances.argmin(1))
+    assert nearest(vectors[:0], codewords).shape == (0,)
