@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from restd.data.pairs import Pairs
 from restd.models import Categories
 from restd.models.calir_losses import hsr_loss, qre_loss, query_groups
-from restd.train.examples import Pairs
 
 
 def by_hand(embedded, prototypes, groups, temperature):

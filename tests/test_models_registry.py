@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from restd.cli.train import configure
+from restd.data.pairs import Pairs
 from restd.encode import Ragged
 from restd.errors import ConfigError
 from restd.models import (
@@ -40,7 +41,6 @@ from restd.models.contract import code_loss, code_mask, seeded
 from restd.search import Retriever
 from restd.train import Job, TrainConfig, train_retriever
 from restd.train.config import default_training
-from restd.train.examples import Pairs
 from tests.models import QUERIES, memory_of, some_sids, tiny_compact, tiny_t5
 from tests.training import FAST, make_index, plain_beam, same_weights, write_world
 

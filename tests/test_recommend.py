@@ -9,6 +9,7 @@ import torch
 
 from restd.cli.train import configure
 from restd.data import Catalog, History, write_dataset
+from restd.data.pairs import read_next_items
 from restd.distill.equations import horizon_mass
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.evaluate import NEXT, evaluate, ranked_validation, read_tests, some_queries
@@ -18,7 +19,6 @@ from restd.search import Retriever
 from restd.shop import ShopperSpec, shoppers_source
 from restd.snapshot import Snapshot
 from restd.train import Job, make_loop, read_log, train_retriever
-from restd.train.examples import read_next_items
 from restd.train.loop import Loop
 from tests.steppers import TableStepper
 from tests.training import job, make_index, plain_beam, same_weights, write_walks, write_world

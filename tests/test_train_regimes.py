@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restd.data.pairs import Pairs, read_pairs
 from restd.errors import ConfigError
 from restd.index import SidIndex
 from restd.train import DistillSettings, TrainConfig, read_log
-from restd.train.examples import Pairs, read_pairs
 from restd.train.objectives import AuxiliaryConfig
 from tests.training import job, make_index, run, same_weights, write_world
 
@@ -39,7 +39,7 @@ def test_few_pairs_an_item(seed, most):
 
 def test_a_validation_may_take_some_queries(world, tmp_path):
     """Whole queries with all their pairs, the same every time; also where categories count queries."""
-    _, valid, _ = read_pairs(world[1], SidIndex.load(world[0]))
+    _, valid, _ = read_pairs(world[1], SidIndex.load(world[0]).table.ids)
     part = valid.some(4)
     assert part.queries == len(part.texts) == 4
     for number, text in enumerate(part.texts):
@@ -57,7 +57,7 @@ def test_the_same_pairs_at_every_seed(world, tmp_path):
         run(*world, tmp_path / str(seed), "train.pairs_per_item=1", f"train.seed={seed}", notify=messages.append)
     sentences = [sentence for sentence in messages if "pairs of" in sentence]
     assert sentences[0] == sentences[1]
-    pairs, _, _ = read_pairs(world[1], SidIndex.load(world[0]))
+    pairs, _, _ = read_pairs(world[1], SidIndex.load(world[0]).table.ids)
     assert f"{len(np.unique(pairs.item)):,} pairs" in sentences[0]
 
 

@@ -5,6 +5,7 @@ points: a package that declares `[project.entry-points."restd.backbones"]` is im
 and registers itself as our own parts do.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -58,6 +59,7 @@ class Registry(Generic[Entry]):
     group: str
     homes: tuple[str, ...] = ()
     _entries: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
+    _modules: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _complete: bool = field(default=False, init=False, repr=False)
 
     def add(self, entry: Entry) -> Entry:
@@ -65,6 +67,7 @@ class Registry(Generic[Entry]):
         if entry.name in self._entries and self._entries[entry.name] is not entry:
             raise ConfigError(f"A {self.kind} named {entry.name!r} is registered already; choose another name.")
         self._entries[entry.name] = entry
+        self._modules[entry.name] = sys._getframe(1).f_globals["__name__"]
         return entry
 
     def remove(self, name: str) -> None:
@@ -85,7 +88,7 @@ class Registry(Generic[Entry]):
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        """Names, ours first, in the order of registration."""
+        """Names, ours first, in the order of `homes` and of registration."""
         self._load()
         return iter(tuple(self._entries))
 
@@ -94,7 +97,7 @@ class Registry(Generic[Entry]):
         return len(self._entries)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, ours first, in the order of registration."""
+        """All entries, in the same order."""
         self._load()
         return tuple(self._entries.values())
 
@@ -108,6 +111,10 @@ class Registry(Generic[Entry]):
         self._complete = True  # first, so that a home may read the registry while it is being imported
         for home in self.homes:
             import_module(home)
+        # a home that something imported before the others did not come first: names are listed in one order always
+        place = {home: number for number, home in enumerate(self.homes)}
+        order = sorted(self._entries, key=lambda name: place.get(self._modules[name], len(place)))
+        self._entries = {name: self._entries[name] for name in order}
         for point in entry_points(group=f"restd.{self.group}"):
             try:
                 point.load()

@@ -17,13 +17,13 @@ from restd.bench.measure import interleaved, machine
 from restd.bench.train import PlainLoop, examples_of, make_loop, steps_of, updates_of
 from restd.codes.trie import Trie
 from restd.data import Histories, Prefixes, leave_one_out
+from restd.data.pairs import Pairs
 from restd.encode import Ragged
 from restd.models import Memory, SidHistories, TigerBackbone, TigerConfig
 from restd.models.sid_t5 import SidT5
 from restd.models.tiger import PAD
 from restd.search import Beams, beam_search
 from restd.shop import ShopperSpec, shoppers_source
-from restd.train.examples import Pairs
 
 _SIZES = (256, 256, 256, 4)
 _ITEMS = 2_000

@@ -11,13 +11,13 @@ from accelerate import Accelerator
 from torch import nn
 
 from restd.bench.measure import interleaved, machine
+from restd.data.pairs import Pairs
 from restd.distill import AuxiliaryConfig, DistillConfig, ResidualDistiller, TemperatureConfig
 from restd.encode import Ragged, load_encoder
 from restd.models import Backbone, CompactBackbone, CompactConfig, T5Backbone, T5Config
 from restd.models.sid_t5 import SidT5
 from restd.shop import ShopSpec, shop_source
 from restd.train.config import TrainConfig
-from restd.train.examples import Pairs
 from restd.train.loop import Loop, TrainingSet
 from restd.train.module import TrainingModule
 from restd.train.objectives import TrajectoryObjective

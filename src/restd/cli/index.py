@@ -29,6 +29,12 @@ def build(
         Path | None,
         typer.Option(help="Table of items (.csv, .tsv, .jsonl or .parquet), or a folder made by restd data."),
     ] = None,
+    judgments: Annotated[
+        Path | None,
+        typer.Option(
+            help="Judged queries, to align items and queries by. Default: those in the folder of --catalog, if any."
+        ),
+    ] = None,
     column_map: ColumnMap = None,
     text: TextColumns = None,
     separator: Annotated[str, typer.Option(help="Separator inside category paths that are one string.")] = " > ",
@@ -81,18 +87,27 @@ def build(
         raise ConfigError("--codebooks and --latents belong to an import: use restd index import TABLE.")
     index_settings = {"encoder": encoder, "quantizer": quantizer, "policy": policy, "balanced": balanced}
     options = {name: value for name, value in index_settings.items() if value is not None}
+    judgments = judgments or _judgments_beside(catalog)
     config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed)
     items = Catalog(catalog, columns=column_pairs(column_map), text=text_columns(text), category_separator=separator)
     index = build_index(
         items,
         out,
         config,
+        judgments=judgments,
         vectors=vectors,
         vector_column=vector_column,
         device=device,
         notify=notify,
     )
     report_quality(index, out, as_json=as_json)
+
+
+def _judgments_beside(catalog: Path) -> Path | None:
+    """The folder itself where it has judgments."""
+    from restd.data import task_in
+
+    return catalog if catalog.is_dir() and task_in(catalog) == "search" else None
 
 
 def index_config(

@@ -7,6 +7,7 @@ from restd.data.datasets import DATASETS, DatasetEntry, make_source
 from restd.data.event_spans import EventSpans
 from restd.data.histories import Histories, History, Prefixes, Query, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
+from restd.data.pairs import Pairs, read_pairs
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
@@ -21,6 +22,7 @@ __all__ = [
     "EventSpans",
     "Histories",
     "History",
+    "Pairs",
     "Prefixes",
     "Query",
     "Source",
@@ -32,6 +34,7 @@ __all__ = [
     "open_dataset",
     "read_histories",
     "read_judgments",
+    "read_pairs",
     "refuse_unknown_items",
     "task_in",
     "write_dataset",

@@ -15,19 +15,29 @@ from restd.config import plain
 from restd.data import Catalog
 from restd.encode import Embeddings, encode_catalog, import_vectors
 from restd.errors import ArtifactError
+from restd.index.align import FOLDER as ALIGNMENT
+from restd.index.align import Aligned, align
 from restd.index.collisions import CollisionProblem
 from restd.index.config import IndexConfig
 from restd.index.policies import POLICIES
 from restd.index.sid_index import FOLDER, KIND, SidIndex
 from restd.index.table import SidTable
 from restd.progress import Notify, progress
-from restd.quantize import QUANTIZERS, Quantizer, assign_balanced, check_latents, level_sizes, restore_quantizer
+from restd.quantize import (
+    QUANTIZERS,
+    AlignedQuantizer,
+    Quantizer,
+    assign_balanced,
+    check_latents,
+    level_sizes,
+    restore_quantizer,
+)
 
 logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_OURS = ("embeddings", "quantizer", FOLDER, "quality.json", "quality.png")
+_OURS = ("embeddings", ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png")
 """Everything restd index ever puts into its folder."""
 
 
@@ -36,6 +46,7 @@ def build_index(
     out: Path,
     config: IndexConfig | None = None,
     *,
+    judgments: Path | None = None,
     vectors: Path | None = None,
     vector_column: str = "vector",
     device: str | None = None,
@@ -43,7 +54,18 @@ def build_index(
 ) -> SidIndex:
     """Make the index of a catalogue in `out`, which then holds `embeddings`, `quantizer` and `index`.
 
-    The index is complete in itself; the other two are what lets a second run skip its stages, and may be deleted.
+    The index is complete in itself; the others are what lets a second run skip its stages, and may be deleted.
+
+    Args:
+        catalog: the items.
+        out: folder of the index.
+        config: how to make it; the paper's shape by default.
+        judgments: folder or table of judged queries. With it, items and queries are aligned before anything is
+            quantised, unless `config.align` says otherwise.
+        vectors: item vectors of your own, instead of encoding texts.
+        vector_column: their column, if they are in a parquet file.
+        device: where the encoder runs.
+        notify: receives progress messages.
     """
     config = config or IndexConfig()
     refuse_foreign_folder(out)
@@ -54,7 +76,8 @@ def build_index(
     with sole_writer(out):
         refuse_to_undo_changes(out)
         embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, notify=notify)
-        quantizer, parent = _fit(embeddings, out, config, notify=notify)
+        aligned = align(catalog, embeddings, judgments, out, config, notify=notify)
+        quantizer, parent = _fit(embeddings, aligned, out, config, notify=notify)
         return _index(catalog, embeddings, quantizer, parent, out, config, notify=notify)
 
 
@@ -98,16 +121,21 @@ def _encode(
     return embeddings
 
 
-def _fit(embeddings: Embeddings, out: Path, config: IndexConfig, *, notify: Notify) -> tuple[Quantizer, str]:
+def _fit(
+    embeddings: Embeddings, aligned: Aligned | None, out: Path, config: IndexConfig, *, notify: Notify
+) -> tuple[Quantizer, str]:
     target = out / "quantizer"
     settings = {"quantizer": config.quantizer, "config": plain(config.fit)}
+    parents = {"embeddings": embeddings.artifact.content}
+    if aligned is not None:
+        parents["alignment"] = aligned.content
     if (target / MANIFEST).is_file():
         try:
             artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
         except ArtifactError as error:
             raise ArtifactError(f"{error} It only saves time: delete {target} and run the command again.") from error
         manifest = artifact.manifest
-        same = manifest.parents == {"embeddings": embeddings.artifact.content}
+        same = manifest.parents == parents
         if same and {name: manifest.settings[name] for name in settings} == settings:
             notify("Kept the codebooks")
             arrays = artifact.tensors("quantizer")
@@ -116,9 +144,11 @@ def _fit(embeddings: Embeddings, out: Path, config: IndexConfig, *, notify: Noti
             return restore_quantizer(manifest.settings["state"], learned, codebooks), artifact.content
     notify(f"Fitting {config.quantizer} codebooks")
     sample = embeddings.sample(config.fit.sample, seed=config.fit.seed)
-    quantizer: Quantizer = QUANTIZERS[config.quantizer].fit(sample, config.fit, items=embeddings.items)
+    points = sample if aligned is None else aligned.alignment.items(sample)
+    quantizer: Quantizer = QUANTIZERS[config.quantizer].fit(points, config.fit, items=embeddings.items)
+    if aligned is not None:
+        quantizer = AlignedQuantizer(aligned.alignment, quantizer)
     state = {**settings, "state": dict(quantizer.settings), "sizes": list(quantizer.codebooks.sizes)}
-    parents = {"embeddings": embeddings.artifact.content}
     with create(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA, settings=state, parents=parents) as writer:
         writer.tensors("quantizer", {**quantizer.codebooks.to_arrays(), **quantizer.tensors()})
     return quantizer, read_manifest(target).content

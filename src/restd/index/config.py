@@ -8,7 +8,7 @@ from typing import Any
 from restd.config import read_section
 from restd.errors import ConfigError
 from restd.index.policies import POLICIES
-from restd.quantize import QUANTIZERS, QuantizerConfig
+from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class IndexConfig(IndexChoices):
     """
 
     sections: Mapping[str, Any]
+    align: AlignConfig
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class IndexConfig(IndexChoices):
         policy: str = IndexChoices.policy,
         balanced: bool = IndexChoices.balanced,
         sections: Mapping[str, Any] | None = None,
+        align: AlignConfig | None = None,
         **configs: Any,
     ) -> None:
         super().__init__(encoder, quantizer, policy, balanced)
@@ -61,20 +63,22 @@ class IndexConfig(IndexChoices):
                 )
         _ = POLICIES[policy]  # an unknown name is an error now, not after an hour of encoding
         object.__setattr__(self, "sections", MappingProxyType(sections))
+        object.__setattr__(self, "align", align or AlignConfig())
 
     @classmethod
     def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
         """Build from plain values by section, as TOML files and `--set` give them."""
         for name in sections:
-            if name != "index" and name not in QUANTIZERS:
-                raise ConfigError(f"Unknown section [{name}] for an index. Known: index, {', '.join(QUANTIZERS)}.")
+            if name not in (known := ("index", "align", *QUANTIZERS)):
+                raise ConfigError(f"Unknown section [{name}] for an index. Known: {', '.join(known)}.")
         choices = read_section(IndexChoices, sections.get("index", {}), section="index")
         configs = {
             name: read_section(QUANTIZERS[name].config, values, section=name)
             for name, values in sections.items()
-            if name != "index"
+            if name not in ("index", "align")
         }
-        return cls(**asdict(choices), sections=configs)
+        align = read_section(AlignConfig, sections.get("align", {}), section="align")
+        return cls(**asdict(choices), sections=configs, align=align)
 
     def section(self, name: str) -> Any:
         """Settings of one quantiser."""

@@ -18,7 +18,7 @@ from restd.index.collisions import CollisionProblem
 from restd.index.drift import Drift, measure_drift
 from restd.index.policies import POLICIES
 from restd.index.table import SidTable
-from restd.quantize import Quantizer, check_latents, restore_quantizer
+from restd.quantize import Quantizer, check_latents, input_width, restore_quantizer
 
 KIND = "sid-index"
 SCHEMA = 1
@@ -135,7 +135,7 @@ class SidIndex:
     def _check_vectors(self, ids: Sequence[str], vectors: np.ndarray) -> None:
         latents, _ = self.latents_and_codebooks()
         assert self.quantizer is not None
-        expected = (len(ids), self.quantizer.reconstruct(latents[:1]).shape[1])
+        expected = (len(ids), input_width(self.quantizer, latents))
         if vectors.shape != expected:
             raise DataError(f"Expected vectors of shape {expected} for {len(ids):,} new items, got {vectors.shape}.")
         bad = ~np.isfinite(vectors).all(axis=1)

@@ -8,49 +8,66 @@ from typing import TYPE_CHECKING, Any
 from restd.quantize.registry import QUANTIZERS, QuantizerKind
 
 if TYPE_CHECKING:
+    from restd.quantize.align_settings import AlignConfig
+    from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, restore_quantizer
+    from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
-    from restd.quantize.quantizer import Quantizer, check_latents, restore_quantizer, to_latents, unit_length
+    from restd.quantize.quantizer import Quantizer, check_latents, to_latents, unit_length
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
     from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
     from restd.quantize.sinkhorn import assign_balanced
 
 _HOMES = {
+    "AlignConfig": "restd.quantize.align_settings",
+    "AlignedQuantizer": "restd.quantize.aligned",
+    "Alignment": "restd.quantize.alignment",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
     "Quantizer": "restd.quantize.quantizer",
     "QuantizerConfig": "restd.quantize.settings",
+    "QueryPairs": "restd.quantize.alignment",
     "RqVaeConfig": "restd.quantize.rqvae",
     "RqVaeQuantizer": "restd.quantize.rqvae_fit",
     "assign_balanced": "restd.quantize.sinkhorn",
     "automatic_codes": "restd.quantize.settings",
     "check_latents": "restd.quantize.quantizer",
+    "fit_alignment": "restd.quantize.alignment",
     "fit_kmeans": "restd.quantize.kmeans_fit",
     "fit_level": "restd.quantize.kmeans_fit",
     "fit_rqvae": "restd.quantize.rqvae_fit",
+    "input_width": "restd.quantize.aligned",
     "level_sizes": "restd.quantize.settings",
-    "restore_quantizer": "restd.quantize.quantizer",
+    "query_latents": "restd.quantize.aligned",
+    "restore_quantizer": "restd.quantize.aligned",
     "to_latents": "restd.quantize.quantizer",
     "unit_length": "restd.quantize.quantizer",
 }
 
 __all__ = [
     "QUANTIZERS",
+    "AlignConfig",
+    "AlignedQuantizer",
+    "Alignment",
     "KMeansConfig",
     "KMeansQuantizer",
     "Quantizer",
     "QuantizerConfig",
     "QuantizerKind",
+    "QueryPairs",
     "RqVaeConfig",
     "RqVaeQuantizer",
     "assign_balanced",
     "automatic_codes",
     "check_latents",
+    "fit_alignment",
     "fit_kmeans",
     "fit_level",
     "fit_rqvae",
+    "input_width",
     "level_sizes",
+    "query_latents",
     "restore_quantizer",
     "to_latents",
     "unit_length",

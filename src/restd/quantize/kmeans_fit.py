@@ -68,7 +68,7 @@ def fit_kmeans(vectors: Float[np.ndarray, "item input"], config: KMeansConfig, *
     refuse_identical(prepared)
     sizes = level_sizes(config.codes, levels=config.levels, items=min(items, len(vectors)))
     mean = prepared.mean(axis=0, dtype=np.float64).astype(np.float32)
-    basis = _principal_axes(prepared - mean, config.dim) if prepared.shape[1] > config.dim else None
+    basis = principal_axes(prepared - mean, config.dim) if prepared.shape[1] > config.dim else None
     residual = _project(prepared, mean, basis).astype(np.float32)
     books = []
     with progress("Fitting codebooks", total=config.levels) as advance:
@@ -87,7 +87,8 @@ def _project(
     return to_latents(centred if basis is None else centred @ basis.T)
 
 
-def _principal_axes(centred: Float[np.ndarray, "item input"], dim: int) -> Float[np.ndarray, "dim input"]:
+def principal_axes(centred: Float[np.ndarray, "item input"], dim: int) -> Float[np.ndarray, "dim input"]:
+    """The first principal axes of centred points, one per row."""
     from sklearn.decomposition import PCA
 
     # in float64, so that rounding decides nothing; rows of zeros, since PCA wants as many items as axes

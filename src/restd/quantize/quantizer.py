@@ -76,6 +76,8 @@ def refuse_identical(vectors: Float[np.ndarray, "item dim"]) -> None:
         )
 
 
-def restore_quantizer(settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], codebooks: Codebooks) -> Quantizer:
-    """Restore any registered quantiser from what its `settings` and `tensors` gave."""
+def restore_bare_quantizer(
+    settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], codebooks: Codebooks
+) -> Quantizer:
+    """Restore any registered quantiser from what its own `settings` and `tensors` gave."""
     return QUANTIZERS[settings["kind"]].restore(settings, arrays, codebooks)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from restd.data import Histories, Task
-from restd.encode import Embeddings
+from restd.encode import Embeddings, Encoder
 from restd.errors import ArtifactError, ConfigError, DataError
+from restd.models.query_encoder import find_encoder
 from restd.registry import Registry
 from restd.snapshot import Ranker, Snapshot
 
@@ -52,6 +53,10 @@ class RankerContext:
         embeddings = Embeddings.open(folder)
         refuse_foreign_embeddings(embeddings, self.snapshot)
         return embeddings
+
+    def encoder(self) -> Encoder:
+        """The encoder of the index, which reads queries too; its embeddings need not be of the snapshot's rows."""
+        return find_encoder("index", self.snapshot.index, self.home)
 
 
 def refuse_foreign_embeddings(embeddings: Embeddings, snapshot: Snapshot) -> None:
@@ -103,7 +108,8 @@ RANKERS: Registry[RankerEntry] = Registry(
     "ranker",
     group="rankers",
     homes=tuple(
-        f"restd.rankers.{home}" for home in ("bm25", "dense", "hybrid", "popularity", "sasrec_training", "neighbours")
+        f"restd.rankers.{home}"
+        for home in ("bm25", "dense", "latent", "hybrid", "popularity", "sasrec_training", "neighbours")
     ),
 )
 

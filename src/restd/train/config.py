@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from restd.data.pseudo_queries import PseudoKind
 from restd.distill import (
     DEFAULT_DISCOUNT,
     DEFAULT_ENTROPY,
@@ -35,6 +36,8 @@ class TrainConfig:
         select: validate by the generation `loss`, or by `ndcg`: NDCG@10 of a beam of 20.
         judged: most queries that a validation uses, the same ones every time; 0 for all.
         indexing: also learn to generate an item's SID from its own text: `none`, its `title`, or its whole `text`.
+        pseudo_queries: queries drawn from each item's own words, learned beside the pairs; 0 for none.
+        pseudo_kinds: kinds of drawn queries, which take turns: `keywords`, `title`, `sentence`, `misspelled`.
         pairs_per_item: most queries per item in training, the same ones at every seed; 0 for all.
         seed: random seed (weights, batches, dropout).
         checkpoint: updates between two checkpoints.
@@ -57,6 +60,8 @@ class TrainConfig:
     select: Literal["loss", "ndcg"] = "loss"
     judged: int = 0
     indexing: Literal["none", "title", "text"] = "none"
+    pseudo_queries: int = 0
+    pseudo_kinds: tuple[PseudoKind, ...] = ("keywords",)
     pairs_per_item: int = 0
     seed: int = 42
     checkpoint: int = 200
@@ -76,7 +81,7 @@ class TrainConfig:
         for name in ("lr", "clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} must be above 0, got {getattr(self, name)}.")
-        for name in ("weight_decay", "warm_up", "patience", "pairs_per_item", "judged"):
+        for name in ("weight_decay", "warm_up", "patience", "pairs_per_item", "pseudo_queries", "judged"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name} must be at least 0, got {getattr(self, name)}.")
 

@@ -14,6 +14,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import EVIDENCE, Catalog, Task
 from restd.data.dataset import find_table
+from restd.data.pairs import Pairs, item_texts
 from restd.encode import Ragged, default_encoder, encode_texts, fit_tfidf_svd, load_encoder
 from restd.encode.encoders import TFIDF_SVD
 from restd.encode.tokens import texts_hash
@@ -34,7 +35,6 @@ from restd.models import (
 from restd.models.store import model_folder
 from restd.progress import Notify
 from restd.train.config import RunConfig
-from restd.train.examples import Pairs, item_texts
 
 CACHE = "cache"
 _TOKENIZER_TEXTS = 200_000
@@ -139,7 +139,7 @@ def find_categories(
 
 def _other_view(catalog: Catalog, index: SidIndex, *, seed: int) -> Float[np.ndarray, "item dim"]:
     """Vectors of the index's items from another encoder than the one its codes came from."""
-    texts, rows = item_texts(catalog, index, field="text")
+    texts, rows = item_texts(catalog, index.table.ids, field="text")
     used = index.origin.get("encoder", {}).get("name")
     if used == TFIDF_SVD:
         encoder = load_encoder(default_encoder(texts[:1_000]))

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from jaxtyping import Int64
 from torch import Tensor, nn
 
+from restd.data.pairs import Pairs
 from restd.encode import Ragged
 from restd.errors import Interrupted, TrainingError
 from restd.models import Backbone
@@ -22,7 +23,6 @@ from restd.train.batches import BatchPlan, in_lots
 from restd.train.checkpoint import TrainerState, read_checkpoint, write_checkpoint
 from restd.train.config import TrainConfig
 from restd.train.estimate import estimate_cost
-from restd.train.examples import Pairs
 from restd.train.log import LOG, RunLog
 from restd.train.module import Batch, TrainingModule
 from restd.train.schedule import learning_rate

@@ -10,12 +10,12 @@ from torch import nn
 
 from restd.artifacts import open_artifact
 from restd.artifacts.swap import replace_folder
+from restd.data.pairs import Pairs
 from restd.distill.heads import FOLDER as HEADS
 from restd.index import SidIndex
 from restd.models import Backbone, route_texts
 from restd.models.store import FOLDER, KIND, SCHEMA
 from restd.train.checkpoint import TrainerState, backbone_state, write_heads, write_model
-from restd.train.examples import Pairs
 from restd.train.job import Job
 from restd.train.loop import CHECKPOINT
 from restd.train.module import TrainingModule

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from restd.data.pairs import Pairs
 from restd.distill import (
     NONTARGET_CAP,
     NONTARGET_WEIGHT,
@@ -21,7 +22,6 @@ from restd.progress import Notify
 from restd.registry import Registry
 from restd.train.config import RunConfig
 from restd.train.distill_objectives import ExtraObjective, OutputObjective, TrajectoryObjective
-from restd.train.examples import Pairs
 from restd.train.teachers import TEACHERS, TeacherContext
 
 

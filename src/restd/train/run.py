@@ -13,6 +13,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 
 from restd.artifacts import open_artifact, refuse_foreign_files, sole_writer
 from restd.artifacts.manifest import MANIFEST
+from restd.data.pairs import Pairs, draw_queries, item_texts, read_examples
 from restd.distill import HorizonHeads
 from restd.distill.heads import FOLDER as HEADS
 from restd.errors import ArtifactError, ConfigError
@@ -20,7 +21,6 @@ from restd.index import SidIndex
 from restd.models import Backbone
 from restd.models.store import FOLDER, KIND, SCHEMA
 from restd.progress import Notify
-from restd.train.examples import Pairs, item_texts, read_examples
 from restd.train.job import CACHE, Job, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
@@ -108,7 +108,7 @@ def _prepare(
     job: Job, index: SidIndex, accelerator: Accelerator, identity: str, notify: Notify, validate: Validate | None
 ) -> tuple[Loop, ModelWriter]:
     """Everything a run needs before its first update."""
-    pairs, valid, remarks = read_examples(job.data, index, task=job.task)
+    pairs, valid, remarks = read_examples(job.data, index.table.ids, task=job.task)
     for remark in remarks:
         notify(remark)
     valid = valid.some(job.config.train.judged)
@@ -116,7 +116,7 @@ def _prepare(
         if job.config.train.pairs_per_item:
             pairs = pairs.at_most(job.config.train.pairs_per_item)
         backbone = find_backbone(job, index, pairs, notify)
-        pairs = _with_indexing(job, index, pairs)
+        pairs = _with_indexing(job, index, _with_pseudo_queries(job, index, pairs))
         sids = torch.from_numpy(index.sids.astype(np.int64))
         train, held_out = (
             TrainingSet(part, prepare_texts(job, backbone, part, index, notify), sids) for part in (pairs, valid)
@@ -145,13 +145,26 @@ def _prepare(
     return loop, writer
 
 
+def _with_pseudo_queries(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
+    config = job.config.train
+    if not config.pseudo_queries:
+        return pairs
+    if job.task == "recommend":
+        raise ConfigError("A recommender does not read texts; leave train.pseudo_queries at 0.")
+    catalog = open_catalog(job.data, index)
+    drawn = draw_queries(
+        catalog, index.table.ids, per_item=config.pseudo_queries, kinds=config.pseudo_kinds, seed=config.seed
+    )
+    return pairs.with_queries([str(text) for text in drawn.texts], drawn.item)
+
+
 def _with_indexing(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
     field = job.config.train.indexing
     if field == "none":
         return pairs
     if job.task == "recommend":
         raise ConfigError("A recommender does not read items' texts; leave train.indexing at none.")
-    return pairs.with_items(*item_texts(open_catalog(job.data, index), index, field=field))
+    return pairs.with_items(*item_texts(open_catalog(job.data, index), index.table.ids, field=field))
 
 
 def _training_module(

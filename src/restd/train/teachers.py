@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from restd.data.pairs import Pairs
 from restd.distill import (
     FutureHardTeacher,
     HardTeacher,
@@ -22,7 +23,6 @@ from restd.distill import (
 )
 from restd.index import SidIndex
 from restd.progress import Notify
-from restd.train.examples import Pairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,11 +11,12 @@ import pyarrow as pa
 from jaxtyping import Int64
 
 from restd._arrow import pc
-from restd.data import Catalog, Histories, Prefixes, Query, Task, leave_one_out, read_judgments, refuse_unknown_items
-from restd.data.dataset import find_table
-from restd.data.histories import FEWEST, count_leaks
+from restd.data.catalog import Catalog
+from restd.data.dataset import Task, find_table
+from restd.data.histories import FEWEST, Histories, Prefixes, Query, count_leaks, leave_one_out
+from restd.data.judgments import read_judgments, refuse_unknown_items
+from restd.data.pseudo_queries import PseudoKind, make_pseudo_queries
 from restd.errors import DataError
-from restd.index import SidIndex
 
 _HELD_OUT = 0.1
 
@@ -43,9 +44,9 @@ class Pairs:
         draws = np.array([_uniform(str(text)) for text in self.texts])[self.text]
         order = np.lexsort((draws, self.item))
         first = np.searchsorted(self.item[order], self.item[order])
-        return self._only(np.sort(order[np.arange(len(order)) - first < count]))
+        return self.only(np.sort(order[np.arange(len(order)) - first < count]))
 
-    def _only(self, pairs: Int64[np.ndarray, "_"]) -> "Pairs":
+    def only(self, pairs: Int64[np.ndarray, "_"]) -> "Pairs":
         """These pairs, and the queries that have one."""
         numbers, text = np.unique(self.text[pairs], return_inverse=True)
         texts = self.texts.pick(numbers) if isinstance(self.texts, Prefixes) else [self.texts[n] for n in numbers]
@@ -57,7 +58,18 @@ class Pairs:
         if not count or count >= len(numbers):
             return self
         spaced = numbers[np.linspace(0, len(numbers) - 1, count).round().astype(np.int64)]
-        return self._only(np.flatnonzero(np.isin(self.text, spaced)))
+        return self.only(np.flatnonzero(np.isin(self.text, spaced)))
+
+    def with_queries(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
+        """Add queries with one item each, behind those that are there and before the items' own texts."""
+        numbers = self.queries + np.arange(len(texts))
+        shifted = np.where(self.text >= self.queries, self.text + len(texts), self.text)
+        return Pairs(
+            (*self.texts[: self.queries], *texts, *self.texts[self.queries :]),
+            np.concatenate([shifted, numbers]),
+            np.concatenate([self.item, rows]),
+            self.queries + len(texts),
+        )
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
@@ -79,15 +91,15 @@ class Examples(NamedTuple):
     """Messages about what was left out."""
 
 
-def read_examples(data: Path, index: SidIndex, *, task: Task) -> Examples:
+def read_examples(data: Path, ids: pa.StringArray, *, task: Task) -> Examples:
     """Pairs of a data set: of judged queries, or of histories and what came next."""
-    return read_pairs(data, index) if task == "search" else read_next_items(data, index)
+    return read_pairs(data, ids) if task == "search" else read_next_items(data, ids)
 
 
-def read_next_items(data: Path, index: SidIndex) -> Examples:
+def read_next_items(data: Path, ids: pa.StringArray) -> Examples:
     """Every prefix of a user's training events with the item that came next; for validation, one per user."""
     whole, repeats = Histories.read(data)
-    histories, unknown = whole.over(index.table.ids)
+    histories, unknown = whole.over(ids)
     short = int((histories.full_lengths < FEWEST).sum())
     prefixes = leave_one_out(histories, "train")
     if not len(prefixes):
@@ -112,14 +124,13 @@ def read_next_items(data: Path, index: SidIndex) -> Examples:
     return Examples(train, valid, tuple(remarks))
 
 
-def read_pairs(data: Path, index: SidIndex) -> Examples:
+def read_pairs(data: Path, ids: pa.StringArray) -> Examples:
     """Training and validation pairs of judged queries.
 
     A pair is a judgment with a grade above zero. Where no query is marked for validation, a tenth of the training
     queries is, selected by a hash of their text.
     """
     judgments = read_judgments(data)
-    ids = index.table.ids
     known = pc.is_in(judgments["item"], value_set=ids)
     unknown = len(judgments) - pc.sum(known).as_py()
     if unknown == len(judgments):
@@ -137,7 +148,7 @@ def read_pairs(data: Path, index: SidIndex) -> Examples:
     if not (split == "train").any() or not (split == "valid").any():
         raise DataError(f"{data} has too few training queries to hold some out for validation; expected at least two.")
     remarks = (f"{unknown:,} judgments name items that the index does not have; they are left out",) if unknown else ()
-    return Examples(_pairs(positive, split == "train", index), _pairs(positive, split == "valid", index), remarks)
+    return Examples(_pairs(positive, split == "train", ids), _pairs(positive, split == "valid", ids), remarks)
 
 
 def _with_validation(queries: list[str], split: np.ndarray) -> np.ndarray:
@@ -153,23 +164,41 @@ def _uniform(text: str) -> float:
     return int.from_bytes(hashlib.sha256(f"42 {text}".encode()).digest()[:8]) / 2.0**64
 
 
-def _pairs(positive: pa.Table, in_split: np.ndarray, index: SidIndex) -> Pairs:
+def _pairs(positive: pa.Table, in_split: np.ndarray, ids: pa.StringArray) -> Pairs:
     table = positive.filter(pa.array(in_split))
     encoded = pc.dictionary_encode(table["query"]).unify_dictionaries().combine_chunks()
     texts = tuple(encoded.dictionary.to_pylist())
-    rows = index.table.rows(table["item"].to_pylist())
+    rows = pc.index_in(table["item"], value_set=ids).to_numpy()
     both = np.unique(np.stack([encoded.indices.to_numpy().astype(np.int64), rows.astype(np.int64)]), axis=1)
     return Pairs(texts, both[0], both[1], len(texts))
 
 
-def item_texts(catalog: Catalog, index: SidIndex, *, field: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:
+def titles_and_texts(catalog: Catalog, ids: pa.StringArray) -> tuple[list[str], list[str]]:
+    """Title and whole text of every item; empty for one that the catalogue does not have."""
+    both: dict[str, tuple[str, str]] = {}
+    for batch in catalog.batches():
+        titles, texts = batch.column("title").to_pylist(), catalog.texts(batch).to_pylist()
+        both.update(zip(batch.column("id").to_pylist(), zip(titles, texts, strict=True), strict=True))
+    known = [both.get(item, ("", "")) for item in ids.to_pylist()]
+    return [title for title, _ in known], [text for _, text in known]
+
+
+def draw_queries(
+    catalog: Catalog, ids: pa.StringArray, *, per_item: int, kinds: Sequence[PseudoKind] = ("keywords",), seed: int
+) -> Pairs:
+    """Pseudo-queries from the words of the catalogue's items, as pairs with their items."""
+    queries, rows = make_pseudo_queries(*titles_and_texts(catalog, ids), per_item=per_item, kinds=kinds, seed=seed)
+    return Pairs(tuple(queries), np.arange(len(queries)), rows, len(queries))
+
+
+def item_texts(catalog: Catalog, ids: pa.StringArray, *, field: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:
     """Titles (`title`) or whole texts (`text`) of the index's items that have any, and the items' rows."""
     text_of: dict[str, str] = {}
     for batch in catalog.batches():
         texts = batch.column("title").to_pylist() if field == "title" else catalog.texts(batch).to_pylist()
         text_of.update(zip(batch.column("id").to_pylist(), texts, strict=True))
-    ids = index.table.ids.to_pylist()
-    rows = [row for row, item in enumerate(ids) if text_of.get(item)]
+    names = ids.to_pylist()
+    rows = [row for row, item in enumerate(names) if text_of.get(item)]
     if not rows:
         raise DataError(f"{catalog.path} has no {field} for any item of the index; set train.indexing=none.")
-    return [text_of[ids[row]] for row in rows], np.array(rows, np.int64)
+    return [text_of[names[row]] for row in rows], np.array(rows, np.int64)

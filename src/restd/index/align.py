@@ -1,0 +1,136 @@
+"""The stage between embeddings and codebooks: an alignment learned from judged and pseudo-queries."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from restd.artifacts import create, hash_file, open_artifact, read_manifest
+from restd.artifacts.manifest import MANIFEST
+from restd.config import plain
+from restd.data import Catalog, Pairs, read_pairs
+from restd.data.dataset import find_table
+from restd.data.pairs import draw_queries
+from restd.encode import Embeddings, encode_texts
+from restd.errors import ConfigError
+from restd.index.config import IndexConfig
+from restd.progress import Notify
+from restd.quantize.alignment import AlignConfig, Alignment, QueryPairs, fit_alignment
+
+FOLDER = "alignment"
+KIND = "alignment"
+SCHEMA = 1
+_LARGEST = 200_000
+"""Items whose embeddings are held in memory; of a larger catalogue those with a judged query, filled up at random."""
+_HELD_OUT = 0.05
+_VALIDATION = 2_000
+
+
+class Aligned(NamedTuple):
+    """An alignment and the hash of its artefact."""
+
+    alignment: Alignment
+    content: str
+
+
+def align(
+    catalog: Catalog, embeddings: Embeddings, judgments: Path | None, out: Path, config: IndexConfig, *, notify: Notify
+) -> Aligned | None:
+    """Learn the alignment of an index, or keep the one in `out`; None where it is switched off or nothing teaches it.
+
+    Args:
+        catalog: the items; pseudo-queries are made from their words.
+        embeddings: of the same items.
+        judgments: folder or table of judged queries; None where there are none.
+        out: folder of the index.
+        config: the section [align], and the width of the latents.
+        notify: receives progress messages.
+    """
+    settings = config.align
+    if settings.enabled == "off" or (settings.enabled == "auto" and judgments is None):
+        return None
+    if judgments is None and not settings.pseudo_queries:
+        raise ConfigError(
+            "align.enabled = on needs queries: pass judgments, or set align.pseudo_queries above 0 to learn from the "
+            "items' own words."
+        )
+    if "file" in embeddings.settings["encoder"]:
+        if settings.enabled == "on":
+            raise ConfigError("Vectors brought from elsewhere have no encoder for queries; set align.enabled=off.")
+        notify("No alignment: the vectors were brought from elsewhere, so queries cannot be encoded")
+        return None
+    target = out / FOLDER
+    parents = {"embeddings": embeddings.artifact.content}
+    if judgments is not None:
+        parents["judgments"] = hash_file(find_table(judgments, "judgments"))
+    wanted = {"config": plain(settings), "dim": config.fit.dim}
+    if (target / MANIFEST).is_file():
+        manifest = read_manifest(target)
+        if manifest.parents == parents and {name: manifest.settings.get(name) for name in wanted} == wanted:
+            artifact = open_artifact(target, kind=KIND, schema=SCHEMA)
+            alignment = Alignment.of_tensors(artifact.tensors("alignment"))
+            assert alignment is not None
+            notify("Kept the alignment")
+            return Aligned(alignment, artifact.content)
+    train, valid = _pairs(catalog, embeddings, judgments, settings, notify)
+    vectors, train, valid = _within_memory(embeddings, train, valid, seed=settings.seed)
+    fitted = fit_alignment(vectors, train, valid, settings, dim=config.fit.dim)
+    before, after = fitted.history[0], max(fitted.history)
+    notify(
+        f"Aligned items and queries in {config.fit.dim} dimensions: reciprocal rank of validation queries "
+        f"{before:.3f} before, {after:.3f} after {len(fitted.history) - 1} epochs"
+    )
+    with create(target, kind=KIND, schema=SCHEMA, settings={**wanted, "history": fitted.history}, parents=parents) as w:
+        w.tensors("alignment", fitted.alignment.tensors())
+    return Aligned(fitted.alignment, read_manifest(target).content)
+
+
+def _pairs(
+    catalog: Catalog, embeddings: Embeddings, judgments: Path | None, settings: AlignConfig, notify: Notify
+) -> tuple[QueryPairs, QueryPairs]:
+    """Judged and drawn queries with their embeddings, for training and for validation."""
+    ids = catalog.ids()
+    train = valid = None
+    if judgments is not None:
+        train, valid, _ = read_pairs(judgments, ids)
+        valid = valid.some(_VALIDATION)
+    if settings.pseudo_queries:
+        drawn = draw_queries(catalog, ids, per_item=settings.pseudo_queries, seed=settings.seed)
+        if train is None or valid is None:
+            few = max(1, min(_VALIDATION, round(_HELD_OUT * len(drawn))))
+            order = np.random.default_rng(settings.seed).permutation(len(drawn))
+            train, valid = drawn.only(np.sort(order[few:])), drawn.only(np.sort(order[:few]))
+        else:
+            train = train.with_queries([str(text) for text in drawn.texts], drawn.item)
+    assert train is not None
+    assert valid is not None
+    notify(f"Encoding {len(train.texts) + len(valid.texts):,} queries to align with")
+    encoder = embeddings.encoder()
+
+    def embedded(pairs: Pairs) -> QueryPairs:
+        return QueryPairs(np.asarray(encode_texts(encoder, list(map(str, pairs.texts)))), pairs.text, pairs.item)
+
+    return embedded(train), embedded(valid)
+
+
+def _within_memory(
+    embeddings: Embeddings, train: QueryPairs, valid: QueryPairs, *, seed: int
+) -> tuple[Float[np.ndarray, "item dim"], QueryPairs, QueryPairs]:
+    """Embeddings of all items, or of as many as fit, and the pairs that name them."""
+    if embeddings.items <= _LARGEST:
+        return np.concatenate(list(embeddings.batches())).astype(np.float32), train, valid
+    others = np.random.default_rng(seed).permutation(embeddings.items)
+    chosen = np.sort(np.unique(np.concatenate([valid.item, train.item, others]), return_index=True)[1])[:_LARGEST]
+    rows = np.sort(np.concatenate([valid.item, train.item, others])[chosen])
+    parts, start = [], 0
+    for batch in embeddings.batches():
+        inside = rows[(rows >= start) & (rows < start + len(batch))] - start
+        parts.append(np.asarray(batch)[inside].astype(np.float32))
+        start += len(batch)
+
+    def within(pairs: QueryPairs) -> QueryPairs:
+        known = np.isin(pairs.item, rows)
+        return QueryPairs(pairs.vectors, pairs.query[known], np.searchsorted(rows, pairs.item[known]))
+
+    return np.concatenate(parts), within(train), within(valid)
