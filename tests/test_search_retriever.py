@@ -190,18 +190,26 @@ def test_an_explanation_says_where_an_item_was_lost(compact):
 
 def test_hybrid_fuses_lists(compact):
     class Backwards:
-        snapshot_hash = compact.snapshot.hash
+        snapshot_hash, name = compact.snapshot.hash, "backwards"
 
         def rank(self, queries, k):
             return np.tile(np.arange(60)[::-1][:k], (len(queries), 1)), np.zeros((len(queries), min(k, 60)))
 
+        def scores(self, queries, rows):
+            return rows.astype(float)
+
+        def following(self, snapshot, kept, vectors):
+            return self
+
     with pytest.raises(ConfigError, match="companions"):
         compact.search("oak desk", mode="hybrid")
     compact.set_companions([Backwards()])
-    rows, _ = compact.rank(["oak desk"], 60)
-    expected, _ = fuse([rows, np.arange(60)[None, ::-1]], 5)
+    rows, scores = compact.rank(["oak desk"], 60)
+    generator = (scores[0] - scores[0].min()) / (scores[0].max() - scores[0].min())
+    total = dict(zip(rows[0].tolist(), generator + 0.5 * rows[0] / 59, strict=True))
+    expected = sorted(total, key=lambda row: (-total[row], row))[:5]
     hybrid = compact.search("oak desk", k=5, mode="hybrid")
-    assert [hit.item for hit in hybrid] == [compact.index.table.ids[row].as_py() for row in expected[0].tolist()]
+    assert [hit.item for hit in hybrid] == [compact.index.table.ids[row].as_py() for row in expected]
     assert [hit.item for hit in hybrid] != [hit.item for hit in compact.search("oak desk", k=5)]
     only = compact.search("oak desk", k=60, mode="hybrid", where=["title~green"])
     assert len(only) == 15

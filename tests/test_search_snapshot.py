@@ -94,11 +94,8 @@ def test_companions_of_another_snapshot_are_refused_by_hash(retriever):
     assert retriever.search("oak desk", k=3, mode="hybrid")
     swapped(retriever)
     assert len(retriever.snapshot) == companion.items
-    with pytest.raises(ArtifactError, match=r"The companion Bm25 was made for the snapshot .*Make it again"):
+    with pytest.raises(ArtifactError, match=r"The companion 'bm25' was made for the snapshot .*Make it again"):
         retriever.set_companions([companion])
-    with pytest.raises(ConfigError, match=r"no companions: set them with set_companions.*dropped when items"):
-        retriever.search("oak desk", k=3, mode="hybrid")
-    retriever.set_companions(["bm25"])
     hits = retriever.search("purple oak desk", k=59, mode="hybrid")
     assert "new" in {hit.item for hit in hits}
     assert "red-oak-desk" not in {hit.item for hit in hits}

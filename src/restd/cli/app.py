@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from restd._version import __version__
-from restd.cli import analyze, bench, compare, data, doctor, evaluate, index, listing, recommend, search, train
+from restd.cli import analyze, bench, compare, data, doctor, evaluate, fit, index, listing, recommend, search, train
 from restd.cli.command import MainGroup, add_command, add_moved
 from restd.cli.console import fail, show, warn
 from restd.errors import Interrupted, RestdError
@@ -19,6 +19,7 @@ app = typer.Typer(cls=MainGroup, no_args_is_help=True, pretty_exceptions_enable=
 app.add_typer(data.app, name="data", rich_help_panel=_BUILD)
 app.add_typer(index.app, name="index", rich_help_panel=_BUILD)
 add_command(app, "train", train.train, panel=_MODEL)
+add_command(app, "fit", fit.fit, panel=_MODEL)
 add_command(app, "search", search.search, panel=_MODEL)
 add_command(app, "recommend", recommend.recommend, panel=_MODEL)
 add_command(app, "evaluate", evaluate.evaluate, panel=_MEASURE)

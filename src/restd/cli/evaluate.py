@@ -8,10 +8,14 @@ import typer
 
 from restd.cli.console import note, notify, show, show_json, show_table
 from restd.cli.device import use_device
+from restd.cli.fit import add_parts
 from restd.cli.options import (
+    HEAD_WEIGHT,
     Beam,
     CategoryWidth,
     Graded,
+    HeadMode,
+    HeadWeight,
     Json,
     Measures,
     OptionalIndex,
@@ -19,13 +23,14 @@ from restd.cli.options import (
     SearchDevice,
     Seen,
     Split,
+    Where,
     search_options,
 )
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.data import Task
-    from restd.evaluate import Evaluation, Measure, Ranking, TestSet
+    from restd.evaluate import Evaluation, Measure, Ranking, Scoreboard, TestSet
     from restd.rankers import Ranker
     from restd.search import SearchOptions
     from restd.snapshot import Snapshot
@@ -61,6 +66,18 @@ def evaluate(
     seen: Seen = True,
     score_norm: ScoreNorm = "full_vocab",
     category_width: CategoryWidth = 3,
+    mode: Annotated[
+        str, typer.Option(help="generative (the paper's), or hybrid: the search that restd fit fitted for the model.")
+    ] = "generative",
+    head_mode: HeadMode = None,
+    head_weight: HeadWeight = HEAD_WEIGHT,
+    where: Where = None,
+    ablate: Annotated[
+        bool,
+        typer.Option(
+            "--ablate", help="Show the hybrid search beside its parts, and without each of them, with intervals."
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the result: protocol card, values per query, run.trec and qrels.trec."),
@@ -85,13 +102,25 @@ def evaluate(
         missing = "--index" if index_folder is None else "--data"
         raise ConfigError(f"{missing} is missing. Only a model knows its own.")
     doing = _task(task, model, data_folder)
-    options = search_options(beam=beam, score_norm=score_norm, category_width=category_width, seen=seen)
+    options = search_options(
+        beam=beam,
+        score_norm=score_norm,
+        category_width=category_width,
+        seen=seen,
+        mode=mode,
+        head_mode=head_mode,
+        head_weight=head_weight,
+        where=where,
+    )
     snapshot = Snapshot.load(index_folder)
     tests = read_tests(data_folder, snapshot, split=split, task=doing)
     protocol = _Protocol(index_folder, data_folder, snapshot, tests, read_measures(measures, doing), graded)
     for sentence in tests.notes():
         note(sentence)
     notify(f"{len(tests):,} {split} {'queries' if doing == 'search' else 'users'}, {len(snapshot):,} items")
+    if ablate:
+        _ablate(model, protocol, options, device, as_json=as_json)
+        return
     if model is not None:
         evaluation, ranking = _evaluate_model(model, protocol, options, device)
     elif baseline is not None:
@@ -151,12 +180,56 @@ def _evaluate_model(
     from restd.models.store import model_folder
     from restd.search import Retriever, RetrieverRanker
 
-    retriever = Retriever.load(model, protocol.index_folder, protocol.data_folder, device=device)
+    retriever = Retriever.load(
+        model,
+        protocol.index_folder,
+        protocol.data_folder,
+        keep_heads=options.heads is not None,
+        hybrid=options.mode == "hybrid",
+        device=device,
+    )
     ranker = RetrieverRanker(retriever, options)
     manifest = read_manifest(model_folder(model))
     card = options.card(task=protocol.tests.task, routes=retriever.backbone.routes)
+    if options.mode == "hybrid":
+        card["weights"] = dict(retriever.fusion_of(retriever.snapshot).weights)
     seed = manifest.settings.get("told", {}).get("train", {}).get("seed")
     return protocol.evaluate(ranker, model.resolve().name, card, seeds=() if seed is None else (seed,))
+
+
+def _ablate(
+    model: Path | None, protocol: _Protocol, options: "SearchOptions", device: str | None, *, as_json: bool
+) -> None:
+    """Print the hybrid search of a model beside its parts and without each of them."""
+    from restd.evaluate import collect, score_board, validation_queries
+    from restd.evaluate.fitting import available_parts
+    from restd.search import Retriever
+
+    if model is None:
+        raise ConfigError("--ablate takes the hybrid search of a model apart; pass --model.")
+    retriever = Retriever.load(model, protocol.index_folder, protocol.data_folder, hybrid=True, device=device)
+    fusion = retriever.fusion
+    if fusion is None:
+        raise ConfigError(f"The hybrid search of {model} was not fitted yet; run restd fit --model {model} first.")
+    add_parts(retriever, [])
+    parts = available_parts(retriever)
+    valid = collect(
+        retriever, validation_queries(protocol.data_folder, retriever.snapshot), parts=parts, options=options
+    )
+    board = score_board(fusion, valid, collect(retriever, protocol.tests, parts=parts, options=options))
+    if as_json:
+        show_json(board.to_dict())
+    else:
+        show_board(board, f"{model.resolve().name}, {len(protocol.tests):,} {protocol.tests.split} queries (%)")
+
+
+def show_board(board: "Scoreboard", title: str) -> None:
+    """Print a hybrid search beside its parts."""
+    from restd.evaluate.scoreboard import MEASURES, board_rows
+
+    columns = ("", *map(str, MEASURES), f"hybrid's lead in {MEASURES[0]}")
+    show_table(title, columns, board_rows(board))
+    show("By item. Brackets: 95 % interval of the paired difference. Weights were chosen on validation queries.")
 
 
 def _evaluate_baseline(name: str, protocol: _Protocol, out: Path | None, *, seen: bool) -> "tuple[Evaluation, Ranking]":

@@ -67,6 +67,14 @@ Explain = Annotated[
     str | None,
     typer.Option("--explain", help="Id of an item: also show, level by level, how the beam kept or lost it."),
 ]
+HeadMode = Annotated[
+    str | None,
+    typer.Option(
+        "--head-mode",
+        help="Use the heads that a ResTD run saved: rerank, fuse, look-ahead or one-shot (not in the paper).",
+    ),
+]
+HeadWeight = Annotated[float, typer.Option("--head-weight", help="Weight of the heads' scores, with --head-mode.")]
 ScoreNorm = Annotated[
     str,
     typer.Option(

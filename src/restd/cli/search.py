@@ -14,6 +14,8 @@ from restd.cli.options import (
     CategoryWidth,
     Deny,
     Explain,
+    HeadMode,
+    HeadWeight,
     Hits,
     Json,
     Model,
@@ -27,7 +29,7 @@ from restd.cli.options import (
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from restd.search import Explanation, Hit, Retriever
+    from restd.search import Explanation, Hit
 
 
 def search(
@@ -46,15 +48,14 @@ def search(
     score_norm: ScoreNorm = "full_vocab",
     category_width: CategoryWidth = 3,
     mode: Annotated[
-        str, typer.Option(help="generative, or hybrid: fused with lexical (BM25) and dense search.")
-    ] = "generative",
-    head_mode: Annotated[
         str | None,
         typer.Option(
-            help="Use the heads that a ResTD run saved: rerank, fuse, look-ahead or one-shot (not in the paper)."
+            help="generative (the paper's), or hybrid: fused with BM25, dense search and others. Default: hybrid if "
+            "restd fit has fitted it, generative otherwise."
         ),
     ] = None,
-    head_weight: Annotated[float, typer.Option(help="Weight of the heads' scores, with --head-mode.")] = HEAD_WEIGHT,
+    head_mode: HeadMode = None,
+    head_weight: HeadWeight = HEAD_WEIGHT,
     index: OptionalIndex = None,
     catalog: OptionalItems = None,
     device: SearchDevice = None,
@@ -66,6 +67,7 @@ def search(
     device = use_device(device)
     if (query is None) == (queries is None):
         raise ConfigError("Pass either a query or --queries FILE.")
+    mode = mode or _default_mode(model, head_mode)
     options = search_options(
         k=k,
         beam=beam,
@@ -80,7 +82,8 @@ def search(
     )
     retriever = Retriever.load(model, index, catalog, keep_heads=head_mode is not None, device=device)
     if mode == "hybrid":
-        _set_companions(retriever)
+        notify("Preparing the parts of the hybrid search")
+        retriever.load_fusion()
     explanation = None
     if explain is not None:
         if query is None:
@@ -132,17 +135,13 @@ def _read_queries(path: Path | None) -> list[str]:
     return queries
 
 
-def _set_companions(retriever: "Retriever") -> None:
-    """Lexical and dense rankers over the same items, row for row."""
-    notify("Preparing lexical and dense search")
-    names = ["bm25", "dense"]
-    if retriever.home is not None and not (retriever.home / "embeddings").is_dir():
-        notify("No embeddings beside the index: fusing with lexical search only")
-        names = ["bm25"]
-    elif retriever.snapshot.embeddings is None:
-        notify("Items were added or removed since the embeddings were made: fusing with lexical search only")
-        names = ["bm25"]
-    retriever.set_companions(names)
+def _default_mode(model: Path, head_mode: str | None) -> str:
+    """Hybrid where its weights were fitted; heads at inference are an option of the model alone."""
+    from restd.models.store import model_folder
+    from restd.search.fusion import FOLDER
+
+    fitted = (model_folder(model).parent / FOLDER).is_dir()
+    return "hybrid" if fitted and head_mode is None else "generative"
 
 
 def show_explanation(explanation: "Explanation") -> None:

@@ -2,9 +2,11 @@
 
 from restd.evaluate.card import ProtocolCard
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
+from restd.evaluate.fitting import FittingSet, collect, fit_fusion, validation_queries
 from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
 from restd.evaluate.metrics import NEXT, PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
 from restd.evaluate.queries import GROUPS, TestSet, read_tests, some_queries
+from restd.evaluate.scoreboard import Scoreboard, score_board
 from restd.evaluate.statistics import (
     CONDITIONAL,
     Difference,
@@ -26,16 +28,20 @@ __all__ = [
     "PAPER",
     "Difference",
     "Evaluation",
+    "FittingSet",
     "Interval",
     "Judged",
     "Measure",
     "ProtocolCard",
     "Ranking",
+    "Scoreboard",
     "Spread",
     "TestSet",
     "bootstrap_mean",
+    "collect",
     "depth_needed",
     "evaluate",
+    "fit_fusion",
     "holm",
     "holm_grid",
     "judge",
@@ -52,7 +58,9 @@ __all__ = [
     "refuse_incomparable",
     "regression_hc3",
     "relative_improvement",
+    "score_board",
     "sign_flip_p",
     "some_queries",
     "units",
+    "validation_queries",
 ]

@@ -7,12 +7,14 @@ from restd.rankers.hybrid import Hybrid
 from restd.rankers.neighbours import CooccurrenceNeighbours, EmbeddingNeighbours
 from restd.rankers.popularity import HistoryPopularity, Popularity
 from restd.rankers.registry import (
+    COMPANIONS,
     RANKERS,
     RankerContext,
     RankerEntry,
     RankerTask,
     decoding_of,
     find_ranker,
+    make_companion,
     make_ranker,
     ranker_names,
 )
@@ -21,6 +23,7 @@ from restd.rankers.sasrec_training import train_sasrec
 from restd.snapshot import Ranker
 
 __all__ = [
+    "COMPANIONS",
     "RANKERS",
     "Bm25",
     "CooccurrenceNeighbours",
@@ -38,6 +41,7 @@ __all__ = [
     "decoding_of",
     "find_ranker",
     "fuse",
+    "make_companion",
     "make_ranker",
     "ranker_names",
     "train_sasrec",

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 
 from restd.data.text import words
 from restd.errors import MissingExtraError
@@ -20,6 +20,7 @@ class Bm25:
     inverted: Any
     items: int
     snapshot_hash: str
+    name: ClassVar[str] = "bm25"
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Bm25":
@@ -39,6 +40,24 @@ class Bm25:
         tokens = [words(query) for query in queries]
         rows, scores = self.inverted.retrieve(tokens, k=min(k, self.items), show_progress=False)
         return np.where(scores > 0, rows, -1).astype(np.int64), np.where(scores > 0, scores, -np.inf)
+
+    def scores(
+        self, queries: Sequence[str], rows: Int[np.ndarray, "query candidate"]
+    ) -> Float[np.ndarray, "query candidate"]:
+        """Scores of chosen items; 0 where an item shares no word with the query."""
+        values = np.zeros(rows.shape, np.float64)
+        for query, (text, candidates) in enumerate(zip(queries, rows, strict=True)):
+            # words that no item has are unknown to the inverted index
+            known = [word for word in words(text) if word in self.inverted.vocab_dict]
+            if known:
+                values[query] = self.inverted.get_scores(known)[candidates]
+        return values
+
+    def following(
+        self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None
+    ) -> "Bm25":
+        """The same for a snapshot that follows its own: all texts are indexed again."""
+        return Bm25.of(snapshot)
 
 
 RANKERS.add(

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import faiss
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 
 from restd.encode import Embeddings, Encoder
 from restd.errors import DataError
@@ -21,6 +21,7 @@ class Dense:
     vectors: Any
     encoder: Encoder
     snapshot_hash: str
+    name: ClassVar[str] = "dense"
 
     @classmethod
     def of(cls, snapshot: Snapshot, embeddings: Embeddings) -> "Dense":
@@ -44,6 +45,23 @@ class Dense:
             raise DataError("No query was given; expected at least one.")
         scores, rows = self.vectors.search(unit(self.encoder.encode(list(queries))), min(k, self.items))
         return rows, scores
+
+    def scores(
+        self, queries: Sequence[str], rows: Int[np.ndarray, "query candidate"]
+    ) -> Float[np.ndarray, "query candidate"]:
+        """Cosines of chosen items."""
+        vectors = self.vectors.reconstruct_batch(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        return np.einsum("qcd,qd->qc", vectors, unit(self.encoder.encode(list(queries))))
+
+    def following(
+        self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None
+    ) -> "Dense":
+        """The same for a snapshot that follows its own."""
+        following = faiss.IndexFlatIP(self.vectors.d)
+        following.add(self.vectors.reconstruct_batch(kept))
+        if vectors is not None:
+            following.add(unit(vectors))
+        return Dense(following, self.encoder, snapshot.hash)
 
 
 def unit(vectors: Float[np.ndarray, "row dim"]) -> Float[np.ndarray, "row dim"]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import faiss
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 
 from restd.codes import as_tensor, last_residuals
 from restd.encode import Encoder
@@ -25,6 +25,7 @@ class Latent:
     encoder: Encoder
     quantizer: Quantizer
     snapshot_hash: str
+    name: ClassVar[str] = "latent"
 
     @classmethod
     def of(cls, snapshot: Snapshot, encoder: Encoder, *, keep: Literal["latents", "sids"] = "latents") -> "Latent":
@@ -51,8 +52,14 @@ class Latent:
     ) -> Float[np.ndarray, "query candidate"]:
         """Negative squared distances of chosen items."""
         asked = self._project(queries)
-        points = self.points.reconstruct_batch(rows.ravel()).reshape(*rows.shape, -1)
+        points = self.points.reconstruct_batch(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
         return -np.square(points - asked[:, None]).sum(axis=-1)
+
+    def following(
+        self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None
+    ) -> "Latent":
+        """The same for a snapshot that follows its own; the index has the new items' latents."""
+        return Latent.of(snapshot, self.encoder)
 
     def _project(self, queries: Sequence[str]) -> Float[np.ndarray, "query dim"]:
         vectors = np.asarray(self.encoder.encode(list(queries)))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ class Popularity:
 
     counts: Float[np.ndarray, "item"]
     snapshot_hash: str
+    name: ClassVar[str] = "popularity"
 
     @classmethod
     def of(cls, snapshot: Snapshot, data: Path) -> "Popularity":
@@ -43,6 +45,19 @@ class Popularity:
         """Rows of the most popular items and how often training names them, ties in the order of rows."""
         order = np.argsort(-self.counts, kind="stable")[:k]
         return np.tile(order, (len(queries), 1)), np.tile(self.counts[order], (len(queries), 1))
+
+    def scores(
+        self, queries: Sequence[str], rows: Int[np.ndarray, "query candidate"]
+    ) -> Float[np.ndarray, "query candidate"]:
+        """How often training names chosen items, as log(1 + count): the tenth pair says less than the first."""
+        return np.log1p(self.counts[rows])
+
+    def following(
+        self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None
+    ) -> "Popularity":
+        """The same for a snapshot that follows its own; nobody asked for the new items yet."""
+        added = 0 if vectors is None else len(vectors)
+        return Popularity(np.concatenate([self.counts[kept], np.zeros(added)]), snapshot.hash)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from restd.encode import Embeddings, Encoder
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.models.query_encoder import find_encoder
 from restd.registry import Registry
-from restd.snapshot import Ranker, Snapshot
+from restd.snapshot import Companion, Ranker, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,9 @@ RANKERS: Registry[RankerEntry] = Registry(
     ),
 )
 
+COMPANIONS = ("bm25", "dense", "latent", "popularity", "match")
+"""Parts that a hybrid search is fitted with, beside the model and its heads."""
+
 
 def ranker_names(task: Task) -> tuple[str, ...]:
     """Names of the rankers that can do a task."""
@@ -132,6 +135,21 @@ def find_ranker(name: str, task: Task) -> RankerTask:
 def make_ranker(name: str, context: RankerContext) -> Ranker:
     """Make a ranker by name."""
     return find_ranker(name, context.task).make(context)
+
+
+def make_companion(name: str, context: RankerContext) -> Companion:
+    """Make a part of a hybrid search by name: any ranker that can score chosen items, or `match`."""
+    if name == "match":
+        from restd.rankers.field_match import FieldMatch
+
+        return FieldMatch.of(context.with_texts())
+    ranker = make_ranker(name, context)
+    if not isinstance(ranker, Companion):
+        raise ConfigError(
+            f"The ranker {name!r} cannot score chosen items, so it cannot be a part of a hybrid search; choose from "
+            f"{', '.join(COMPANIONS)}."
+        )
+    return ranker
 
 
 def decoding_of(name: str, context: RankerContext) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """Search: valid, exact where asked, explained."""
 
 from restd.search.beam import Beams, Level, beam_search, exact_rank, exact_scores
+from restd.search.candidate_scores import sid_scores
+from restd.search.candidates import CandidateTable
 from restd.search.explain import Explanation, LevelTrace
+from restd.search.fusion import Fusion
 from restd.search.heads import KeptHeads
 from restd.search.options import BEAMS, HEAD_MODES, HeadUse, SearchKeywords, SearchOptions
 from restd.search.ranker import RetrieverRanker
@@ -12,7 +15,9 @@ __all__ = [
     "BEAMS",
     "HEAD_MODES",
     "Beams",
+    "CandidateTable",
     "Explanation",
+    "Fusion",
     "HeadUse",
     "Hit",
     "KeptHeads",
@@ -25,4 +30,5 @@ __all__ = [
     "beam_search",
     "exact_rank",
     "exact_scores",
+    "sid_scores",
 ]

@@ -13,6 +13,7 @@ from restd.encode import Encoder, is_fitted, read_encoder, write_encoder
 from restd.index import SidIndex
 from restd.models.query_encoder import find_encoder, refuse_other_encoder
 from restd.models.store import FOLDER as MODEL
+from restd.search.fusion import FOLDER as FUSION
 from restd.snapshot import Snapshot
 
 INDEX, ITEMS, ENCODER = "index", "items", "encoder"
@@ -24,14 +25,15 @@ def save_bundle(folder: Path, *, model: Path, snapshot: Snapshot, encoder: Encod
 
     Args:
         folder: where to; what an earlier call wrote there is replaced.
-        model: folder of the model; heads beside it are copied too.
+        model: folder of the model; heads and fitted weights beside it are copied too.
         snapshot: what is searched now.
         encoder: one that was fitted to the catalogue and cannot be loaded by name; None where there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(model, folder / MODEL, dirs_exist_ok=True)
-    if (model.parent / HEADS).is_dir():
-        shutil.copytree(model.parent / HEADS, folder / HEADS, dirs_exist_ok=True)
+    for beside in (HEADS, FUSION):
+        if (model.parent / beside).is_dir():
+            shutil.copytree(model.parent / beside, folder / beside, dirs_exist_ok=True)
     _saved_as_read(snapshot).save(folder / INDEX)
     names = dict.fromkeys(["id", *snapshot.items.names()])
     table = pa.table({name: snapshot.ids if name == "id" else snapshot.items.column(name) for name in names})

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from restd.codes import Trie
@@ -15,7 +15,8 @@ from restd.errors import ConfigError
 from restd.models import Backbone, CachedRoutes, Memory
 from restd.models.decode_protocol import Stepper
 from restd.search.beam import beam_search
-from restd.search.heads import KeptHeads, head_search
+from restd.search.candidate_scores import sid_scores
+from restd.search.heads import KeptHeads, first_state, head_search
 from restd.search.options import ScoreNorm, SearchOptions
 from restd.search.queries import clean_queries
 from restd.search.results import RankedList
@@ -62,6 +63,21 @@ class Plan:
         widths = tuple(beam + len(rows) for rows in seen)
         least = depths if options.widen else (1,) * len(queries)
         return cls(cleaned, queries, keep, seen, depths, widths, least)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Items of one query with the model's own scores, for a hybrid search."""
+
+    rows: Int64[np.ndarray, "candidate"]
+    log_probability: Float[np.ndarray, "candidate"]
+    """Exact, whether the beam kept an item or somebody else proposed it."""
+    nearness: Float[np.ndarray, "candidate"] | None
+    """Of latents to where the heads point; None without heads."""
+    beam: Int64[np.ndarray, "_"]
+    """Rows that the beam proposed."""
+    nearest: Int64[np.ndarray, "_"]
+    """Rows that the heads proposed."""
 
 
 def seen_rows(snapshot: Snapshot, queries: Sequence[Query]) -> tuple[Int64[np.ndarray, "_"], ...]:
@@ -152,6 +168,61 @@ class Generator:
         ]
 
     @torch.inference_mode()
+    def candidates(
+        self,
+        snapshot: Snapshot,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        extra: Sequence[Int64[np.ndarray, "_"]],
+        *,
+        depth: int,
+        heads: KeptHeads | None = None,
+        routes: CachedRoutes | None = None,
+    ) -> list[Candidates]:
+        """The beam's items, the heads' nearest and `extra` rows of each query, all with the model's exact scores.
+
+        Args:
+            snapshot: what is searched.
+            queries: texts or histories.
+            options: settled options.
+            extra: rows that others proposed for each query.
+            depth: items to take from the beam and from the heads.
+            heads: adds the items whose latents are nearest to where the heads point.
+            routes: categories that another model chose for these queries.
+        """
+        plan = Plan.of(snapshot, queries, replace(options, k=depth))
+        stepper, normalized = self.stepper(options.score_norm), options.score_norm == "trie_children"
+        whole = snapshot.trie_of(plan.keep) if normalized else None
+        made: dict[int, Candidates] = {}
+        for numbers, memory in self.memories(snapshot, plan):
+            for part_rows, trie in self.tries(snapshot, plan, numbers, memory, options, routes=routes):
+                part = memory.take(torch.tensor(part_rows, device=memory.mask.device))
+                own = [numbers[row] for row in part_rows]
+                widths = [plan.widths[number] for number in own]
+                beams = beam_search(stepper, part, trie, width=widths, trie_normalized=normalized)
+                lists = [
+                    RankedList.of_leaves(trie, leaves, scores, plan.depths[number]).without(plan.seen[number])
+                    for leaves, scores, number in zip(beams.leaves, beams.scores, own, strict=True)
+                ]
+                near = None
+                if heads is not None:
+                    heads.refuse_other_codebooks(snapshot)
+                    near = heads.nearness(first_state(beams.first), snapshot.points).cpu().numpy()
+                nearest = [
+                    _nearest(near[place], plan, number, depth) if near is not None else np.zeros(0, np.int64)
+                    for place, number in enumerate(own)
+                ]
+                rows = [
+                    np.union1d(np.union1d(ranked.rows, extra[number]), close)
+                    for ranked, number, close in zip(lists, own, nearest, strict=True)
+                ]
+                exact = _log_probabilities(stepper, part, snapshot, lists, rows, trie=whole)
+                for place, number in enumerate(own):
+                    values = None if near is None else near[place, rows[place]].astype(np.float64)
+                    made[number] = Candidates(rows[place], exact[place], values, lists[place].rows, nearest[place])
+        return [made[number] for number in range(len(plan.queries))]
+
+    @torch.inference_mode()
     def memories(self, snapshot: Snapshot, plan: Plan) -> Iterator[tuple[list[int], Memory]]:
         """Queries as the model reads them, in batches, with their numbers; neighbours in length go together."""
         for start in range(0, len(plan.queries), _POOL):
@@ -200,3 +271,41 @@ class Generator:
         if routes is not None:
             return torch.from_numpy(routes.route([str(plan.originals[number]) for number in numbers]))
         return self.backbone.route(memory, width=options.category_width) if options.category_width else None
+
+
+def _nearest(near: Float[np.ndarray, "item"], plan: Plan, number: int, depth: int) -> Int64[np.ndarray, "_"]:
+    """Rows of the items nearest to where the heads point, of those that the search may return."""
+    near = near.copy()
+    if plan.keep is not None:
+        near[~plan.keep] = -np.inf
+    near[plan.seen[number]] = -np.inf
+    count = min(depth, int((near > -np.inf).sum()))
+    return np.argpartition(-near, count - 1)[:count].astype(np.int64) if count else np.zeros(0, np.int64)
+
+
+def _log_probabilities(
+    stepper: Stepper,
+    memory: Memory,
+    snapshot: Snapshot,
+    lists: Sequence[RankedList],
+    rows: Sequence[Int64[np.ndarray, "_"]],
+    *,
+    trie: Trie | None,
+) -> list[Float[np.ndarray, "_"]]:
+    """Log-probabilities of candidates: the beam's own where it kept them, exact ones for all others."""
+    values, others = [], []
+    for ranked, candidates in zip(lists, rows, strict=True):
+        known = np.full(len(candidates), np.nan)
+        known[np.searchsorted(candidates, ranked.rows)] = ranked.scores
+        values.append(known)
+        others.append(candidates[np.isnan(known)])
+    longest = max(map(len, others), default=0)
+    if longest:
+        padded = np.zeros((len(others), longest), np.int64)  # row 0 fills up: any item will do
+        for number, part in enumerate(others):
+            padded[number, : len(part)] = part
+        sids = torch.from_numpy(snapshot.sids[padded].astype(np.int64)).to(memory.mask.device)
+        scores = sid_scores(stepper, memory, sids, trie=trie).double().cpu().numpy()
+        for number, known in enumerate(values):
+            known[np.isnan(known)] = scores[number, : len(others[number])]
+    return values

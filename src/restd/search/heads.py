@@ -124,7 +124,7 @@ class KeptHeads:
     @torch.inference_mode()
     def look_ahead(self, stepper: Stepper, memory: Memory, trie: Trie, *, weight: float) -> "Completions":
         """What a beam over the trie adds to prefixes of these queries while it prunes."""
-        return self.completions(_first(stepper.start(memory)[1].first), trie, weight=weight)
+        return self.completions(first_state(stepper.start(memory)[1].first), trie, weight=weight)
 
     @torch.inference_mode()
     def one_shot(
@@ -167,7 +167,7 @@ def head_search(
     """The best items of a trie by beam and heads together, `depths` of each query."""
     heads.refuse_other_codebooks(snapshot)
     if use.mode == "one-shot":
-        first = _first(stepper.start(memory)[1].first)
+        first = first_state(stepper.start(memory)[1].first)
         sids = torch.from_numpy(snapshot.sids.astype(np.int64)).to(first.device)
         return _best_of(heads.one_shot(first, sids), trie, depths)
     look_ahead = heads.look_ahead(stepper, memory, trie, weight=use.weight) if use.mode == "look-ahead" else None
@@ -178,7 +178,7 @@ def head_search(
     ]
     if use.mode == "look-ahead":
         return [RankedList(part.rows[:depth], part.scores[:depth]) for part, depth in zip(lists, depths, strict=True)]
-    near = heads.nearness(_first(beams.first), snapshot.points)
+    near = heads.nearness(first_state(beams.first), snapshot.points)
     reachable = torch.zeros(len(snapshot), dtype=torch.bool, device=near.device)
     reachable[trie.rows.long()] = True
     near = near.masked_fill(~reachable, -torch.inf)
@@ -189,7 +189,8 @@ def head_search(
     ]
 
 
-def _first(state: Float[Tensor, "query 1 width"] | None) -> Float[Tensor, "query width"]:
+def first_state(state: Float[Tensor, "query 1 width"] | None) -> Float[Tensor, "query width"]:
+    """The state that predicts the first code; an error where the decoder does not give it."""
     if state is None:
         raise ConfigError("This model's decoder does not give its first state, which the heads read.")
     return state[:, 0]

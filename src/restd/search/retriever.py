@@ -11,21 +11,27 @@ import pyarrow as pa
 import torch
 from jaxtyping import Float, Int
 
+from restd.artifacts import read_manifest
 from restd.data import Catalog, History, Query, Task
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError
 from restd.index import SidIndex
 from restd.models import Backbone, CachedRoutes, open_model, refuse_other_layout
-from restd.rankers import RankerContext, fuse, make_ranker
+from restd.rankers import RankerContext, make_companion
 from restd.search.bundle import fitted_encoder, item_encoder, save_bundle
+from restd.search.candidates import GENERATOR, best_candidates
+from restd.search.candidates import HEADS as HEADS_PART
 from restd.search.explain import Explanation, explain
-from restd.search.generate import Generator, seen_rows
+from restd.search.fusion import FOLDER as FUSION
+from restd.search.fusion import Fusion
+from restd.search.generate import Generator
 from restd.search.heads import KeptHeads
+from restd.search.hybrid import collect_candidates
 from restd.search.options import SearchKeywords, SearchOptions
 from restd.search.queries import as_histories
-from restd.search.results import Hit, first_rows, make_hits, stack
-from restd.snapshot import Ranker, Snapshot
+from restd.search.results import Hit, make_hits, stack
+from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of
 from restd.train.run_record import run_sources
 
@@ -47,6 +53,8 @@ class Retriever:
         self._snapshot = self._generator.prepared(snapshot)
         self.heads = heads
         """Heads kept from training, where they were loaded."""
+        self.fusion: Fusion | None = None
+        """Fitted weights of a hybrid search; without them the weights are fixed."""
         self.source: Path | None = None
         """Where the model came from, where it came from disk."""
         self.home: Path | None = None
@@ -65,6 +73,7 @@ class Retriever:
         *,
         keep_heads: bool = False,
         companions: Sequence[str] = (),
+        hybrid: bool = False,
         device: torch.device | str | None = None,
     ) -> "Retriever":
         """Open a trained model with an index of the layout it was trained for, and the items it should show.
@@ -75,6 +84,8 @@ class Retriever:
             catalog: the items, likewise.
             keep_heads: load the horizon heads too, for `SearchOptions.heads`.
             companions: names of rankers that a hybrid search fuses with the model: "bm25", "dense".
+            hybrid: load whatever a hybrid search of this model needs: the weights that `restd fit` chose, and the
+                parts that they name; where nothing was fitted, BM25 and dense search with fixed weights.
             device: where the model runs; the CPU by default.
         """
         known = run_sources(model)
@@ -90,14 +101,42 @@ class Retriever:
         if keep_heads:
             beside = model if (model / HEADS).is_dir() else artifact.folder.parent
             retriever.heads = KeptHeads.load(beside, retriever.snapshot)
+        if hybrid:
+            retriever.load_fusion()
         if companions:
             retriever.set_companions(companions)
         return retriever
+
+    def load_fusion(self) -> None:
+        """Load the weights that were fitted for this model, and the parts that they name; fixed ones otherwise."""
+        if self.source is None:
+            raise ConfigError("Fitted weights are found beside the model; load the retriever from its folder.")
+        folder = self.source.parent / FUSION
+        if folder.is_dir():
+            fusion = Fusion.load(folder)
+            fusion.refuse_other(self.index, model=self.model_hash)
+            self.fusion = fusion
+            names = [part for part in fusion.parts if part not in (GENERATOR, HEADS_PART)]
+            if HEADS_PART in fusion.parts and self.heads is None:
+                self.heads = KeptHeads.load(self.source.parent, self._snapshot)
+        else:
+            names = ["bm25", "dense"]
+        self.set_companions(names)
 
     @property
     def backbone(self) -> Backbone:
         """The model."""
         return self._generator.backbone
+
+    @property
+    def generator(self) -> Generator:
+        """The model as it decodes."""
+        return self._generator
+
+    @property
+    def model_hash(self) -> str:
+        """Content hash of the model's folder; empty for a model that came from none."""
+        return "" if self.source is None else read_manifest(self.source).content
 
     @property
     def snapshot(self) -> Snapshot:
@@ -124,22 +163,22 @@ class Retriever:
         with self._writing:
             self._snapshot = self._generator.prepared(snapshot)
 
-    def set_companions(self, companions: Sequence[Ranker | str]) -> None:
+    def set_companions(self, companions: Sequence[Companion | str]) -> None:
         """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
 
-        They are dropped when items are added or removed, as their rows are then not the snapshot's any more.
+        Where items are added or removed, they follow.
         """
         with self._writing:
             made = [self._companion(name) if isinstance(name, str) else name for name in companions]
             self._snapshot = self._snapshot.with_companions(made)
 
-    def _companion(self, name: str) -> Ranker:
+    def _companion(self, name: str) -> Companion:
         if self.home is None or self.data is None:
             raise ConfigError(
                 f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
                 "know; make the ranker yourself, or load the retriever from its folder."
             )
-        return make_ranker(name, RankerContext(self._snapshot, self.data, self.home))
+        return make_companion(name, RankerContext(self._snapshot, self.data, self.home))
 
     @overload
     def search(
@@ -266,23 +305,22 @@ class Retriever:
         routes: CachedRoutes | None,
         length: int,
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
+        fusion = self.fusion_of(snapshot)
+        table = collect_candidates(
+            self._generator, snapshot, queries, options, parts=fusion.parts, heads=self.heads, routes=routes
+        )
+        return best_candidates(table.rows, table.fused(fusion.weights), length)
+
+    def fusion_of(self, snapshot: Snapshot) -> Fusion:
+        """Weights of a hybrid search: those that were fitted, or fixed ones for the parts that there are."""
+        if self.fusion is not None:
+            return self.fusion
         if not snapshot.companions:
             raise ConfigError(
                 "A hybrid search fuses other rankers with the model, and the snapshot has no companions: set them with "
-                'set_companions(["bm25", "dense"]). They are dropped when items are added or removed; set them again.'
+                'set_companions(["bm25", "dense"]).'
             )
-        deeper = _deeper(snapshot, options)
-        lists = [stack(self._generator.rank(snapshot, queries, deeper, routes=routes, heads=self.heads), deeper.k)[0]]
-        keep = snapshot.matching(options.where, options.allow, options.deny)
-        seen = None if options.seen else seen_rows(snapshot, queries)
-        for companion in snapshot.companions:
-            rows, _ = companion.rank(queries, deeper.k if keep is None and seen is None else len(snapshot))
-            if keep is not None:
-                rows = np.where((rows >= 0) & keep[rows.clip(0)], rows, -1)
-            for query, left_out in enumerate(seen or ()):
-                rows[query, np.isin(rows[query], left_out)] = -1
-            lists.append(first_rows(rows, deeper.k))
-        return fuse(lists, length)
+        return Fusion.fixed([GENERATOR, *(companion.name for companion in snapshot.companions)])
 
     def explain(
         self,

@@ -2,7 +2,7 @@
 
 from restd.snapshot.filters import Condition
 from restd.snapshot.items import Items
-from restd.snapshot.ranker import Ranker, refuse_foreign
+from restd.snapshot.ranker import Companion, Ranker, refuse_foreign
 from restd.snapshot.snapshot import Snapshot
 
-__all__ = ["Condition", "Items", "Ranker", "Snapshot", "refuse_foreign"]
+__all__ = ["Companion", "Condition", "Items", "Ranker", "Snapshot", "refuse_foreign"]

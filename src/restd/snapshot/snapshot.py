@@ -23,7 +23,7 @@ from restd.index.sid_index import FOLDER
 from restd.index.table import SidTable
 from restd.snapshot.filters import Condition
 from restd.snapshot.items import Items
-from restd.snapshot.ranker import Ranker, refuse_foreign
+from restd.snapshot.ranker import Companion, refuse_foreign
 
 _TRIES = 32
 _CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ class Snapshot:
     index: SidIndex
     items: Items
     categories: Int64[np.ndarray, "item"] | None = None
-    companions: tuple[Ranker, ...] = ()
+    companions: tuple[Companion, ...] = ()
     embeddings: str | None = None
     device: torch.device = _CPU
     _tries: dict[bytes, Trie] = field(default_factory=dict, init=False, repr=False)
@@ -59,7 +59,7 @@ class Snapshot:
     def __post_init__(self) -> None:
         for companion in self.companions:
             refuse_foreign(
-                f"The companion {type(companion).__name__}",
+                f"The companion {companion.name!r}",
                 companion.snapshot_hash,
                 self.hash,
                 remedy="Make it again from the snapshot that is searched.",
@@ -185,27 +185,35 @@ class Snapshot:
             catalog = Catalog.read_as(catalog, self.index.origin.get("reading"))
         return replace(self, items=Items(self.items.ids, catalog, self.items.added))
 
-    def with_companions(self, companions: Sequence[Ranker]) -> "Snapshot":
+    def with_companions(self, companions: Sequence[Companion]) -> "Snapshot":
         """The same snapshot with these companions; one that was made for another snapshot is refused."""
         return replace(self, companions=tuple(companions))
 
     def add(self, items: Sequence[Mapping[str, Any]], vectors: Float[np.ndarray, "item input"]) -> "Snapshot":
         """A snapshot with new items behind the others, quantised with the codebooks as they are.
 
-        Companions and embeddings of the old one are left behind: their rows are not the new one's.
+        Companions follow; embeddings on disk are left behind, as their rows are not the new one's.
         """
         index, _ = self.index.add([str(item["id"]) for item in items], vectors)
         categories = self.categories
         if categories is not None:
             categories = np.concatenate([categories, np.full(len(items), -1, np.int64)])
-        return Snapshot(index, self.items.with_added(items), categories, device=self.device)
+        added = Snapshot(index, self.items.with_added(items), categories, device=self.device)
+        return self._followed_by(added, np.arange(len(self)), vectors)
 
     def remove(self, ids: Sequence[str]) -> "Snapshot":
-        """A snapshot without these items; companions and embeddings of the old one are left behind."""
+        """A snapshot without these items; companions follow, embeddings on disk are left behind."""
         keep = np.ones(len(self), bool)
         keep[self.items.rows(ids, what="remove")] = False
         categories = None if self.categories is None else self.categories[keep]
-        return Snapshot(self.index.remove(ids), self.items.without(keep), categories, device=self.device)
+        fewer = Snapshot(self.index.remove(ids), self.items.without(keep), categories, device=self.device)
+        return self._followed_by(fewer, np.flatnonzero(keep), None)
+
+    def _followed_by(
+        self, snapshot: "Snapshot", kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "item input"] | None
+    ) -> "Snapshot":
+        """The next snapshot with companions that were made for it."""
+        return snapshot.with_companions([one.following(snapshot, kept, vectors) for one in self.companions])
 
 
 def _update_with_texts(digest: Any, texts: pa.StringArray) -> None:

@@ -32,7 +32,7 @@ from restd.train.run_record import RUN, write_run_record
 logger = logging.getLogger(__name__)
 
 _HEADS = 4
-_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, "rates.json", "rates")
+_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, "rates.json", "rates", "fusion")
 
 
 @dataclass(frozen=True, slots=True)
