@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from restd._arrow import pc
 from restd.data import Catalog, Histories, Prefixes, Query, Task, leave_one_out, read_judgments, refuse_unknown_items
 from restd.data.dataset import find_table
+from restd.data.draws import draw_queries
 from restd.data.histories import FEWEST, count_leaks
 from restd.errors import DataError
 from restd.index import SidIndex
@@ -52,12 +53,11 @@ class Pairs:
         return Pairs(texts, text, self.item[pairs], len(numbers))
 
     def some(self, count: int) -> "Pairs":
-        """The pairs of at most `count` queries, evenly spaced; all of them for 0."""
+        """The pairs of at most `count` queries, drawn as `draw_queries` does; all of them for 0."""
         numbers = np.unique(self.text)
         if not count or count >= len(numbers):
             return self
-        spaced = numbers[np.linspace(0, len(numbers) - 1, count).round().astype(np.int64)]
-        return self._only(np.flatnonzero(np.isin(self.text, spaced)))
+        return self._only(np.flatnonzero(np.isin(self.text, numbers[draw_queries(len(numbers), count)])))
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
