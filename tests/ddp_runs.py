@@ -1,5 +1,6 @@
 """Runs inside a group of processes: torchrun -m tests.ddp_runs FOLDER, where FOLDER holds data and index."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,15 @@ def main():
             backbone=backbone,
             objective=objective,
         )
+    scores = iter([1.0, 2.0, 3.0] if os.environ["RANK"] == "0" else [3.0, 2.0, 1.0])
+    run(
+        folder / "index",
+        folder / "data",
+        folder / "two-validated",
+        *("train.batch=8", "train.micro=4", "train.epochs=3", "train.patience=1", "train.keep=last"),
+        updates=None,
+        validate=lambda backbone: next(scores),
+    )
     leave_group()
 
 

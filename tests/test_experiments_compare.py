@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from restd.analyses import AnalysisResult, comparison_result
 from restd.errors import ArtifactError, ConfigError, DataError
+from restd.evaluate import read_tests
 from restd.experiments import compare, load_study, parse_objectives, read_comparison
 from restd.experiments.objective_sets import CONTROLS, MATCHED
+from restd.experiments.study import Study
+from restd.search import SearchOptions
+from restd.snapshot import Snapshot
 from tests.studies import comparison, write_place
 
 
@@ -30,8 +35,6 @@ def held(place):
 
 
 def comparison_with_baselines(made):
-    from dataclasses import replace
-
     return replace(made, baselines=("bm25", "popularity"))
 
 
@@ -48,8 +51,6 @@ def test_every_cell_has_its_scores(held):
 
 
 def test_differences_are_of_seed_averages(held, place):
-    from restd.experiments.study import Study
-
     study = Study.open(place / "study")
     gaps = study.mean_of_seeds("restd", "NDCG@10") - study.mean_of_seeds("base", "NDCG@10")
     assert held["conditions"]["restd"]["against_base"]["NDCG@10"]["mean"] == pytest.approx(gaps.mean())
@@ -96,8 +97,6 @@ def test_finished_cells_are_not_trained_again(held, place, monkeypatch):
 
 
 def test_other_settings_in_the_same_folder_are_refused(held, place):
-    from dataclasses import replace
-
     made = comparison(place, place / "study", objectives=("base", "restd"))
     config = replace(made.config, train=replace(made.config.train, lr=0.5))
     before = (place / "study" / "study.json").read_bytes()
@@ -184,8 +183,6 @@ def test_a_folder_that_is_no_study(tmp_path):
 
 def test_categories_of_the_checkpoint_for_all(tmp_path, monkeypatch):
     """With the checkpoint's router, a model searches the categories the checkpoint chose, whatever its own say."""
-    from dataclasses import replace
-
     from restd.evaluate import Measure
     from restd.models import CachedRoutes, open_model
     from restd.search import Retriever, SearchOptions
@@ -230,3 +227,58 @@ def test_categories_of_the_checkpoint_for_all(tmp_path, monkeypatch):
     )
     with pytest.raises(ConfigError, match="knows no categories"):
         compare(plain)
+
+
+def test_a_study_measured_by_two_rules_is_not_averaged(place, tmp_path, monkeypatch):
+    """A comparison with another beam that is killed half-way leaves cells of both beams."""
+    from restd.experiments import run as runs
+
+    made = comparison(place, tmp_path / "study", objectives=("base", "restd"), seeds=(1,))
+    compare(made)
+    study = Study.open(tmp_path / "study")
+    study.mean_of_seeds("base", "NDCG@10")
+    evaluated, original = [], runs.evaluate_model
+
+    def killed(comparison, name, *given, **options):
+        if len(evaluated) == 2:  # the checkpoint they start from, and one cell
+            raise KeyboardInterrupt
+        evaluated.append(name)
+        return original(comparison, name, *given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "evaluate_model", killed)
+        with pytest.raises(KeyboardInterrupt):
+            compare(replace(made, decoding=SearchOptions(beam=3)))
+    assert evaluated == ["start", "base-1"]
+    mixed = Study.open(tmp_path / "study")
+    mixed.mean_of_seeds("restd", "NDCG@10")
+    with pytest.raises(DataError, match=r"base-1 of .* other rules .*\(beam: 3 instead of 100\).*restd compare again"):
+        mixed.mean_of_seeds("base", "NDCG@10")
+    with pytest.raises(DataError, match=r"start of .* other rules"):
+        _ = mixed.start
+    with pytest.raises(DataError, match="relevance"):
+        Study(replace(made, graded=True)).cell("restd", 1)
+    compare(made)
+    assert np.isfinite(Study.open(tmp_path / "study").mean_of_seeds("base", "NDCG@10")).all()
+
+
+def test_baselines_of_a_study_stay_and_follow_the_items_texts(tmp_path, monkeypatch):
+    from restd.experiments import evaluations as module
+
+    place = write_place(tmp_path / "place")
+    made = comparison(place, tmp_path / "study", objectives=("base",), seeds=(1,), baselines=("bm25",))
+    first = compare(made)
+    again = compare(replace(made, baselines=()))
+    assert again["beside"]["bm25"] == first["beside"]["bm25"]
+    assert load_study(tmp_path / "study").baselines == ("bm25",)
+    ranked, original = [], module.make_ranker
+    monkeypatch.setattr(module, "make_ranker", lambda name, context: ranked.append(name) or original(name, context))
+    snapshot = Snapshot.load(place / "index")
+    tests = read_tests(place / "data", snapshot, split="valid", task="search")
+    module.evaluate_baseline(made, "bm25", tests, snapshot, notify=print)
+    assert ranked == []
+    items = place / "data" / "items.jsonl"
+    items.write_text(items.read_text("utf-8").replace(" kettle", " teapot"), "utf-8")
+    changed = module.evaluate_baseline(made, "bm25", tests, snapshot, notify=print)
+    assert ranked == ["bm25"]
+    assert changed.mean("NDCG@10") < first["beside"]["bm25"]["NDCG@10"]

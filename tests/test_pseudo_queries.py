@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from restd.data import Catalog
-from restd.data.pairs import Pairs, draw_queries
+from restd.data.pairs import Pairs, pseudo_query_pairs
 from restd.data.pseudo_queries import PSEUDO_KINDS, make_pseudo_queries
 from restd.data.text import fold
 from restd.errors import ConfigError
@@ -75,7 +75,7 @@ def test_training_draws_for_every_item_of_the_index(tmp_path):
     run(index, data, tmp_path / "run", "train.pseudo_queries=3", "train.updates=2", notify=messages.append)
     counted = next(message for message in messages if "pairs of" in message)
     ids = SidIndex.load(index).table.ids
-    drawn = draw_queries(Catalog(data), ids, per_item=3, seed=42)
+    drawn = pseudo_query_pairs(Catalog(data), ids, per_item=3, seed=42)
     assert sorted(set(drawn.item.tolist())) == list(range(len(ids)))
     plain = []
     run(index, data, tmp_path / "plain", "train.updates=2", notify=plain.append)

@@ -7,7 +7,9 @@ from restd.artifacts import read_manifest
 from restd.data import Catalog
 from restd.encode import Embeddings
 from restd.errors import ArtifactError, ConfigError
+from restd.experiments import Comparison
 from restd.rankers import (
+    RANKERS,
     Bm25,
     Dense,
     EmbeddingNeighbours,
@@ -15,6 +17,10 @@ from restd.rankers import (
     Popularity,
     Ranker,
     RankerContext,
+    RankerEntry,
+    RankerTask,
+    decoding_of,
+    find_ranker,
     make_ranker,
     ranker_names,
 )
@@ -105,8 +111,33 @@ def test_hybrid_is_the_fusion_of_its_rankers(place):
 
 
 def test_an_unknown_baseline(place):
-    with pytest.raises(ConfigError, match=r"no ranker 'elastic' for the task search\. Known: bm25"):
+    with pytest.raises(ConfigError, match=r"Unknown ranker 'elastic'\. Known: bm25"):
         make_ranker("elastic", place)
+    with pytest.raises(ConfigError, match=r"'sasrec' does not search; it is for recommend\. Rankers that search: bm25"):
+        make_ranker("sasrec", place)
+
+
+def test_a_ranker_is_one_registration(place):
+    """Registered, it is listed, made by name for its task, and accepted as a baseline of a comparison."""
+
+    class InOrder:
+        def __init__(self, context):
+            self.snapshot_hash = context.snapshot.hash
+
+        def rank(self, queries, k):
+            return np.tile(np.arange(k), (len(queries), 1)), np.zeros((len(queries), k))
+
+    RANKERS.add(RankerEntry("in-order", "The catalogue's order.", {"search": RankerTask(InOrder, {"order": "rows"})}))
+    try:
+        assert RANKERS.describe()["in-order"] == "The catalogue's order."
+        rows, _ = make_ranker("in-order", place).rank(["mug"], 3)
+        assert rows.tolist() == [[0, 1, 2]]
+        assert decoding_of("in-order", place) == {"ranker": "in-order", "order": "rows"}
+        assert Comparison(place.home, place.data, place.data, baselines=("in-order",)).baselines == ("in-order",)
+        with pytest.raises(ConfigError, match="'in-order' does not recommend"):
+            find_ranker("in-order", "recommend")
+    finally:
+        RANKERS.remove("in-order")
 
 
 def test_dense_without_embeddings(place, tmp_path):

@@ -1,6 +1,7 @@
 """Answers of a trained model in a tiny world: valid, filtered, explained, changed without training."""
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +14,7 @@ from restd.index import IndexConfig, SidIndex, build_index, with_shape
 from restd.rankers import fuse
 from restd.search import HEAD_MODES, HeadUse, Hit, Retriever, SearchOptions
 from restd.snapshot import Condition, Items
+from tests.models import tiny_sentence_model
 from tests.training import make_index, plain_beam, run, write_world
 
 
@@ -223,11 +225,36 @@ def test_fusion_weighs_lists():
     assert fuse(lists, 5)[0].tolist() == [[1, 3, 2, -1, -1]]
 
 
-def test_many_threads_get_the_same_answers(compact):
-    queries = ["oak desk", "glass lamp", "steel mug", "red kettle"] * 4
-    alone = [compact.search(query, k=5) for query in queries]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda query: compact.search(query, k=5), queries)) == alone
+@pytest.fixture(scope="module", params=["tf-idf", "t5", "sentence model"])
+def shared(request, trained, tmp_path_factory):
+    """Retrievers whose queries are read by NumPy, or by a Rust tokenizer that all threads share."""
+    if request.param != "sentence model":
+        return Retriever.load(trained["t5" if request.param == "t5" else "compact"])
+    folder, base = tmp_path_factory.mktemp("sentence"), trained["compact"].parent
+    model = tiny_sentence_model(folder)
+    settings = (f"compact.encoder={model}", "compact.max_tokens=6")
+    return Retriever.load(run(base / "index", base / "data", folder / "run", *settings, updates=10).folder)
+
+
+@pytest.mark.usefixtures("eager_switching")
+def test_many_threads_get_the_same_answers(shared):
+    """Queries of many lengths, some of which are cut: a thread that changes another's limit changes its answer."""
+    words = ["oak desk", "a small glass lamp", "steel mug with a long blue cable and a lamp", "red kettle", "mug " * 40]
+    many = [words[number % 5] + " red" * (number % 7) for number in range(60)]  # long enough for threads to meet in it
+    alone = shared.rank(many, 5, beam=5)
+    with ThreadPoolExecutor(8) as pool:
+        for rows, scores in pool.map(lambda number: shared.rank(many, 5, beam=5), range(16)):
+            assert np.array_equal(rows, alone[0])
+            assert np.array_equal(scores, alone[1])
+
+
+@pytest.fixture
+def eager_switching():
+    """Let threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_companion_by_name_needs_the_folders(retriever):
     made = Retriever(retriever.backbone, retriever.snapshot)
     with pytest.raises(ConfigError, match="does not know"):
         made.set_companions(["bm25"])
-    with pytest.raises(ConfigError, match="no ranker 'magic'"):
+    with pytest.raises(ConfigError, match="Unknown ranker 'magic'"):
         retriever.set_companions(["magic"])
 
 

@@ -25,6 +25,22 @@ def test_hc3_is_the_spread_of_left_out_errors():
     assert error == pytest.approx(np.sqrt(np.diag(wanted)))
 
 
+def test_holm_and_hc3_are_those_of_statsmodels():
+    from statsmodels.regression.linear_model import OLS
+    from statsmodels.stats.multitest import multipletests
+
+    rng = np.random.default_rng(5)
+    for count in (1, 4, 11):
+        ps = rng.random(count)
+        assert holm(ps.tolist()) == multipletests(ps, method="holm")[1].tolist()
+        design = np.column_stack([np.ones(40), rng.standard_normal((40, 3))])
+        outcome = design @ [1.0, -2.0, 0.5, 0.0] + rng.standard_normal(40) * (1 + design[:, 1] ** 2)
+        fitted = OLS(outcome, design).fit(cov_type="HC3")
+        beta, error = regression_hc3(design, outcome)
+        assert beta == pytest.approx(fitted.params, rel=1e-9)
+        assert error == pytest.approx(fitted.bse, rel=1e-9)
+
+
 def test_bootstrap_intervals_cover_the_truth():
     """Skewed values as metrics are: near 95 % of the intervals hold the true mean."""
     rng = np.random.default_rng(11)

@@ -53,3 +53,9 @@ def test_distillation_and_calir_train_on_two_processes(world, backbone):
     assert records[-1]["sid_loss"] < records[0]["sid_loss"]
     assert records[-1]["weight"] > 0
     assert ("contrast" in records[-1]) == (backbone == "calir")
+
+
+def test_the_first_process_decides_by_its_validation(world):
+    """Processes that score differently would stop at different updates, and those left would wait for ever."""
+    records = read_log(world / "two-validated" / "log.jsonl")
+    assert [record["validation"] for record in records if "validation" in record] == [1.0, 2.0, 3.0]

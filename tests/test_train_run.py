@@ -1,18 +1,26 @@
 """Whole runs in a tiny world: objectives, pairing, what is kept, what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from restd.train.examples import read_examples
 
+from restd.distill import HorizonHeads
 from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
+from restd.evaluate import ranked_validation, read_tests
+from restd.evaluate import validation as validations
+from restd.evaluate.queries import validation_queries
 from restd.index import SidIndex
 from restd.models import CalirBackbone, open_model
+from restd.snapshot import Snapshot
 from restd.train import OBJECTIVES, read_log
 from restd.train import loop as loops
 from restd.train.estimate import Estimate
 from restd.train.loop import Loop
+from restd.train.run import make_loop
 from tests.training import TINY, add_walks, job, make_index, plain_beam, run, same_weights, weights, write_world
 
 
@@ -249,3 +257,51 @@ def test_a_job_is_what_it_was_told(world, tmp_path):
     one, other = job(*world, tmp_path / "a"), job(*world, tmp_path / "b", "train.lr=0.5")
     assert one.identity(processes=1) != other.identity(processes=1)
     assert one.identity(processes=1) != one.identity(processes=2)
+
+
+def test_a_run_knows_its_item_table(world, tmp_path):
+    """Titles, categories and tokenizers are made from it: a run with other items is another run."""
+    index, data = world
+    changed = tmp_path / "data"
+    shutil.copytree(data, changed)
+    before = job(index, changed, tmp_path / "run").identity(processes=1)
+    assert before == job(index, data, tmp_path / "run").identity(processes=1)
+    text = (changed / "items.jsonl").read_text("utf-8")
+    (changed / "items.jsonl").write_text(text.replace("red steel kettle", "crimson steel kettle"), "utf-8")
+    assert job(index, changed, tmp_path / "run").identity(processes=1) != before
+
+
+def test_stacked_biases_and_scales_are_not_decayed(world, tmp_path):
+    """Heads of all offsets are stacked: their biases have three dimensions and are biases all the same."""
+    loop = make_loop(job(*world, tmp_path / "run", objective="restd"))
+    decayed = {
+        id(tensor) for group in loop.optimizer.param_groups if group["weight_decay"] for tensor in group["params"]
+    }
+    heads = loop.training_module.get_submodule("objectives.trajectory.distiller.heads")
+    assert isinstance(heads, HorizonHeads)
+    assert {name for name, tensor in heads.named_parameters() if id(tensor) in decayed} == {"inner", "outer"}
+
+
+def test_losses_and_rankings_validate_on_the_same_queries(world, tmp_path, monkeypatch):
+    index, data = world
+    judged = job(index, data, tmp_path / "run", "train.judged=5", "train.select=ndcg")
+    snapshot = Snapshot.load(index)
+    tests = read_tests(data, snapshot, split="valid", task="search")
+    pairs = read_examples(data, snapshot.index, task="search").valid
+    for count in (1, 5, 14):
+        assert sorted(pairs.some(count).texts) == sorted(validation_queries(tests, count).texts)
+    histories = read_examples(data, snapshot.index, task="recommend").valid.some(7).texts
+    users = validation_queries(read_tests(data, snapshot, split="valid", task="recommend"), 7)
+    assert [history.items for history in histories] == [history.items for history in users.texts]
+    seen = []
+
+    def watched(ranker, tests, *args, **options):
+        seen.append(sorted(tests.texts))
+        return original(ranker, tests, *args, **options)
+
+    original = validations.evaluate
+    monkeypatch.setattr(validations, "evaluate", watched)
+    validate = ranked_validation(judged)
+    assert validate is not None
+    validate(make_loop(judged).training_module.backbone)
+    assert seen == [sorted(pairs.some(5).texts)]

@@ -120,7 +120,12 @@ def test_large_tries_drop_bitmaps_where_children_are_few(rng):
     chosen = torch.from_numpy(sids[rng.integers(0, len(sids), 500)].astype(np.int64))
     leaves = trie.find(chosen)
     assert trie.sids()[leaves].tolist() == chosen.tolist()
-    assert trie.find(torch.tensor([[255, 255, 255, 255]])).tolist() in ([-1], [len(sids) - 1])
+    stored = set(map(tuple, sids.tolist()))
+    others = [sid for sid in map(tuple, rng.integers(0, 256, (500, 4)).tolist()) if sid not in stored]
+    siblings = [(*sid[:3], code) for sid in sids[:20].tolist() for code in (0, 128, 255)]
+    absent = [*others, *(sid for sid in siblings if sid not in stored)]
+    assert len(absent) > 500
+    assert (trie.find(torch.tensor(absent)) == -1).all()
 
 
 def test_too_many_addresses_for_a_key():

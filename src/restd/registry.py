@@ -6,6 +6,7 @@ and registers itself as our own parts do.
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -61,6 +62,8 @@ class Registry(Generic[Entry]):
     _entries: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
     _modules: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _complete: bool = field(default=False, init=False, repr=False)
+    _busy: bool = field(default=False, init=False, repr=False)
+    _loading: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
 
     def add(self, entry: Entry) -> Entry:
         """Register an entry; a name that is taken is an error. Returns the entry."""
@@ -108,7 +111,17 @@ class Registry(Generic[Entry]):
     def _load(self) -> None:
         if self._complete:
             return
-        self._complete = True  # first, so that a home may read the registry while it is being imported
+        with self._loading:  # other threads wait for all entries
+            if self._complete or self._busy:  # busy: a home reads the registry while it is being imported
+                return
+            self._busy = True
+            try:
+                self._import_all()
+                self._complete = True  # not before: what failed fails again, instead of missing without a word
+            finally:
+                self._busy = False
+
+    def _import_all(self) -> None:
         for home in self.homes:
             import_module(home)
         # a home that something imported before the others did not come first: names are listed in one order always

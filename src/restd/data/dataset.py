@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from restd.artifacts import Artifact, create, open_artifact, read_manifest
+from restd.artifacts import Artifact, create, hash_file, open_artifact, read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.data.source import Batches, Source
 from restd.errors import DataError
@@ -78,6 +78,12 @@ def optional_table(path: Path, name: str) -> Path | None:
     if len(matches) > 1:
         raise DataError(f"{path} has {len(matches)} files named {name}.*. Expected one; pass the file itself.")
     return matches[0] if matches else None
+
+
+def items_hash(path: Path) -> str | None:
+    """Hash of the item table of a data set's folder; None where it has none, or where the path is another table."""
+    table = optional_table(path, "items") if path.is_dir() else None
+    return None if table is None else hash_file(table)
 
 
 def task_in(folder: Path) -> Task:

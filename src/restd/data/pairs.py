@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from restd._arrow import pc
 from restd.data.catalog import Catalog
 from restd.data.dataset import Task, find_table
+from restd.data.draws import draw_queries
 from restd.data.histories import FEWEST, Histories, Prefixes, Query, count_leaks, leave_one_out
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.pseudo_queries import PseudoKind, make_pseudo_queries
@@ -53,12 +54,11 @@ class Pairs:
         return Pairs(texts, text, self.item[pairs], len(numbers))
 
     def some(self, count: int) -> "Pairs":
-        """The pairs of at most `count` queries, evenly spaced; all of them for 0."""
+        """The pairs of at most `count` queries, drawn as `draw_queries` does; all of them for 0."""
         numbers = np.unique(self.text)
         if not count or count >= len(numbers):
             return self
-        spaced = numbers[np.linspace(0, len(numbers) - 1, count).round().astype(np.int64)]
-        return self.only(np.flatnonzero(np.isin(self.text, spaced)))
+        return self.only(np.flatnonzero(np.isin(self.text, numbers[draw_queries(len(numbers), count)])))
 
     def with_queries(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add queries with one item each, behind those that are there and before the items' own texts."""
@@ -183,7 +183,7 @@ def titles_and_texts(catalog: Catalog, ids: pa.StringArray) -> tuple[list[str], 
     return [title for title, _ in known], [text for _, text in known]
 
 
-def draw_queries(
+def pseudo_query_pairs(
     catalog: Catalog, ids: pa.StringArray, *, per_item: int, kinds: Sequence[PseudoKind] = ("keywords",), seed: int
 ) -> Pairs:
     """Pseudo-queries from the words of the catalogue's items, as pairs with their items."""

@@ -1,5 +1,7 @@
 """Horizon heads: from a decoder state to a point in the codebook space, one projection per offset."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,12 +19,16 @@ _SPREAD = 0.02
 class HorizonHeads(nn.Module):
     """`Linear(d, d) → GELU → LayerNorm → Linear(d, D)` for each of H offsets, their weights stacked.
 
-    Weights are drawn from a generator of their own: allocating heads consumes none of the model's randomness.
+    Weights are drawn from a generator of their own: allocating heads consumes none of the model's randomness. Biases,
+    scales and shifts are stacked like the weights, so their number of dimensions does not tell them apart: `undecayed`
+    names the parameters that an optimiser should not decay.
 
     >>> heads = HorizonHeads(768, 32, horizon=4)
     >>> sum(parameter.numel() for parameter in heads.parameters()) // 4
     616736
     """
+
+    undecayed: ClassVar[tuple[str, ...]] = ("inner_bias", "scale", "shift", "outer_bias")
 
     def __init__(self, width: int, dim: int, *, horizon: int, seed: int = 0) -> None:
         super().__init__()

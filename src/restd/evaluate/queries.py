@@ -13,6 +13,7 @@ from restd._arrow import pc
 from restd.artifacts import hash_file
 from restd.data import EVIDENCE, Histories, Query, Task, leave_one_out, read_judgments, task_in
 from restd.data.dataset import find_table
+from restd.data.draws import draw_queries
 from restd.data.histories import FEWEST, count_training_events
 from restd.data.judgments import count_training_pairs
 from restd.errors import ConfigError, DataError
@@ -181,7 +182,24 @@ def some_queries(tests: TestSet, count: int, *, seed: int = 0) -> TestSet:
         raise ConfigError(f"{count} queries cannot be drawn; expected at least 1.")
     if count >= len(tests):
         return tests
-    chosen = np.sort(np.random.default_rng(seed).choice(len(tests), count, replace=False)).tolist()
+    return _picked(tests, draw_queries(len(tests), count, seed=seed).tolist())
+
+
+def validation_queries(tests: TestSet, count: int) -> TestSet:
+    """The part of the validation queries that the generation loss is measured on, for `train.judged`; all for 0.
+
+    Training knows queries by their text, so queries of one text are drawn or left out together.
+    """
+    if tests.task == "recommend":
+        return some_queries(tests, count) if count else tests
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(map(str, tests.texts)))}
+    if not count or count >= len(number_of):
+        return tests
+    drawn = set(draw_queries(len(number_of), count).tolist())
+    return _picked(tests, [place for place, text in enumerate(tests.texts) if number_of[str(text)] in drawn])
+
+
+def _picked(tests: TestSet, chosen: list[int]) -> TestSet:
     places = np.concatenate([np.arange(*tests.positives(number).indices(len(tests.rows))[:2]) for number in chosen])
     counts = np.diff(tests.first)[chosen]
     return TestSet(

@@ -3,7 +3,7 @@
 from restd.errors import DataError
 from restd.evaluate.evaluation import evaluate
 from restd.evaluate.metrics import Measure
-from restd.evaluate.queries import read_tests, some_queries
+from restd.evaluate.queries import read_tests, validation_queries
 from restd.models import Backbone
 from restd.search import BEAMS, Retriever, RetrieverRanker, SearchOptions
 from restd.snapshot import Snapshot
@@ -24,8 +24,7 @@ def ranked_validation(job: Job) -> Validate | None:
         tests = read_tests(job.data, snapshot, split="valid", task=job.task)
     except DataError as error:
         raise DataError(f"{error} To validate by ranking, mark some as valid; or set train.select=loss.") from error
-    if job.config.train.judged:
-        tests = some_queries(tests, job.config.train.judged)
+    tests = validation_queries(tests, job.config.train.judged)
 
     def validate(backbone: Backbone) -> float:
         ranker = RetrieverRanker(Retriever(backbone, snapshot), _OPTIONS)

@@ -6,6 +6,7 @@ from typing import Any
 
 from restd.artifacts import hash_json, read_manifest
 from restd.artifacts.manifest import MANIFEST
+from restd.data.dataset import items_hash
 from restd.errors import ConfigError
 from restd.evaluate import Evaluation, TestSet, evaluate
 from restd.experiments.comparison import Comparison
@@ -54,7 +55,11 @@ def evaluate_baseline(
         notify(f"Baseline {name}")
         return make_ranker(name, context)
 
-    return _evaluated(comparison, name, ranker, tests, snapshot, decoding=decoding_of(name, context), parents={})
+    decoding = decoding_of(name, context)
+    # what baselines read beside judgments or histories and the snapshot: texts, and embeddings
+    sources = {"items": items_hash(comparison.data), "embeddings": snapshot.embeddings}
+    parents = {source: content for source, content in sources.items() if content is not None}
+    return _evaluated(comparison, name, ranker, tests, snapshot, decoding=decoding, parents=parents)
 
 
 def _evaluated(

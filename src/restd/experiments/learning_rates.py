@@ -1,6 +1,7 @@
 """The learning rate chosen on validation: a short run at every rate, and the one with the best validation wins."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,8 @@ def _probe_scores(probe: Job, notify: Notify) -> dict[str, float] | None:
         notify(f"Training fails at a learning rate of {probe.config.train.lr:g}: {error}")
         return None
     losses = [record["valid_loss"] for record in read_log(probe.out / LOG) if "valid_loss" in record]
-    return {"loss": min(losses), "validation": trained.summary["validation"]}
+    lowest = min((loss for loss in losses if not math.isnan(loss)), default=math.inf)
+    return {"loss": lowest, "validation": trained.summary["validation"]}
 
 
 def best_rate(scores: Mapping[str, Mapping[str, float] | None]) -> float | None:

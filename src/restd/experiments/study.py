@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -10,11 +11,14 @@ from jaxtyping import Float
 from restd.data import Catalog
 from restd.errors import DataError
 from restd.evaluate import Evaluation, TestSet, read_tests
+from restd.evaluate.card import BINARY, GRADED
 from restd.experiments.comparison import Comparison, cell_name
 from restd.experiments.evaluations import START, evaluation_folder
 from restd.experiments.study_file import load_study
 from restd.index import SidIndex
 from restd.snapshot import Snapshot
+
+_HASH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,24 +50,53 @@ class Study:
     @cached_property
     def start(self) -> Evaluation | None:
         """Evaluation of the checkpoint that the cells continue from, where there is one."""
-        folder = evaluation_folder(self.comparison, START)
-        return Evaluation.load(folder) if self.comparison.init is not None and folder.is_dir() else None
+        if self.comparison.init is None or not evaluation_folder(self.comparison, START).is_dir():
+            return None
+        return self._evaluation(START)
 
     @cached_property
     def baselines(self) -> dict[str, Evaluation]:
         """Evaluations of the baselines, by name."""
-        names = self.comparison.baselines
-        return {name: Evaluation.load(evaluation_folder(self.comparison, name)) for name in names}
+        return {name: self._evaluation(name) for name in self.comparison.baselines}
 
     def cell(self, objective: str, seed: int) -> Evaluation:
-        """Evaluation of one cell."""
-        folder = evaluation_folder(self.comparison, cell_name(objective, seed))
-        if not folder.is_dir():
+        """Evaluation of one cell, measured by the rules of the study."""
+        name = cell_name(objective, seed)
+        if not evaluation_folder(self.comparison, name).is_dir():
             raise DataError(
                 f"{self.comparison.out} has no result of {objective} with seed {seed} on the {self.comparison.split} "
                 f"queries; add it with restd compare --objectives {objective} and the study's other options."
             )
-        return Evaluation.load(folder)
+        return self._evaluation(name)
+
+    def _evaluation(self, name: str) -> Evaluation:
+        """A stored evaluation; one that was measured by other rules than the study's is refused."""
+        evaluation = Evaluation.load(evaluation_folder(self.comparison, name))
+        rules, card = self._rules, evaluation.card
+        found = {"judgments": card.judgments, "snapshot": card.snapshot, "relevance": card.relevance}
+        if card.decoding.get("ranker") == rules["ranker"]:  # a baseline decodes in its own way
+            found |= card.decoding
+        other = [key for key in found if key in rules and found[key] != rules[key]]
+        if other:
+            shown = "; ".join(f"{key}: {_short(found[key])} instead of {_short(rules[key])}" for key in other)
+            raise DataError(
+                f"{name} of {self.comparison.out} was measured by other rules than the study's ({shown}), so its "
+                "values cannot be averaged with the others'. A comparison that was interrupted leaves such a mixture: "
+                "run restd compare again with the study's options to evaluate all cells alike."
+            )
+        return evaluation
+
+    @cached_property
+    def _rules(self) -> dict[str, Any]:
+        """What the protocol cards of all cells must say, where they say it."""
+        comparison = self.comparison
+        return {
+            "judgments": self.tests.source,
+            "snapshot": self.snapshot.hash,
+            "relevance": GRADED if comparison.graded else BINARY,
+            "router": comparison.router,
+            **comparison.decoding.card(task=comparison.task, routes=True),
+        }
 
     def mean_of_seeds(self, objective: str, measure: str) -> Float[np.ndarray, "query"]:
         """Every query's value, averaged over seeds."""
@@ -77,3 +110,8 @@ class Study:
     def catalog(self) -> Catalog:
         """The items, read as the index read them."""
         return Catalog.read_as(self.comparison.data, self.index.origin.get("reading"))
+
+
+def _short(value: object) -> str:
+    """A value for a message; hashes by their beginning."""
+    return value[:8] if isinstance(value, str) and len(value) == _HASH else str(value)

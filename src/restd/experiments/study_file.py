@@ -44,7 +44,7 @@ def load_study(folder: Path) -> Comparison:
 
 
 def continue_study(comparison: Comparison) -> Comparison:
-    """Add the objectives and seeds that the study's folder has already; other training settings are refused."""
+    """Add the objectives, seeds and baselines that the study has already; other training settings are refused."""
     if not (comparison.out / STUDY_FILE).is_file():
         save_study(comparison)
         return comparison
@@ -61,4 +61,5 @@ def continue_study(comparison: Comparison) -> Comparison:
         comparison,
         objectives=tuple(dict.fromkeys([*saved.objectives, *comparison.objectives])),
         seeds=tuple(dict.fromkeys([*saved.seeds, *comparison.seeds])),
+        baselines=tuple(dict.fromkeys([*saved.baselines, *comparison.baselines])),
     )

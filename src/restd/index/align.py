@@ -11,7 +11,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import Catalog, Pairs, read_pairs
 from restd.data.dataset import find_table
-from restd.data.pairs import draw_queries
+from restd.data.pairs import pseudo_query_pairs
 from restd.encode import Embeddings, encode_texts
 from restd.errors import ConfigError
 from restd.index.config import IndexConfig
@@ -96,7 +96,7 @@ def _pairs(
         train, valid, _ = read_pairs(judgments, ids)
         valid = valid.some(_VALIDATION)
     if settings.pseudo_queries:
-        drawn = draw_queries(catalog, ids, per_item=settings.pseudo_queries, seed=settings.seed)
+        drawn = pseudo_query_pairs(catalog, ids, per_item=settings.pseudo_queries, seed=settings.seed)
         if train is None or valid is None:
             few = max(1, min(_VALIDATION, round(_HELD_OUT * len(drawn))))
             order = np.random.default_rng(settings.seed).permutation(len(drawn))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,12 +123,13 @@ def ranker_names(task: Task) -> tuple[str, ...]:
 
 def find_ranker(name: str, task: Task) -> RankerTask:
     """Look a ranker up; one that cannot do the task is an error that lists those that can."""
-    if name in RANKERS and task in RANKERS[name].tasks:
-        return RANKERS[name].tasks[task]
-    known = ranker_names(task)
-    close = get_close_matches(name, known, n=1)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
-    raise ConfigError(f"There is no ranker {name!r} for the task {task}.{guess} Known: {', '.join(known)}.")
+    tasks = RANKERS[name].tasks
+    if task not in tasks:
+        raise ConfigError(
+            f"The ranker {name!r} does not {task}; it is for {' and '.join(tasks)}. Rankers that {task}: "
+            f"{', '.join(ranker_names(task))}."
+        )
+    return tasks[task]
 
 
 def make_ranker(name: str, context: RankerContext) -> Ranker:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -30,6 +31,7 @@ SCHEMA = 1
 _HEADS = "objectives.trajectory.distiller.heads."
 _OPTIMIZER = "optimizer."
 _MODEL = "model."
+_SCALER = "scaler"
 # gathered in the first process's main memory, whatever DDP or FSDP did to it; the other processes get nothing
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _LOAD = StateDictOptions(full_state_dict=True, strict=False)
@@ -62,7 +64,9 @@ def write_model(
         backbone.write(writer, state, ids)
 
 
-def write_heads(folder: Path, module: nn.Module, *, layout: Mapping[str, Any], write: bool) -> None:
+def write_heads(
+    folder: Path, module: nn.Module, *, layout: Mapping[str, Any], identity: str, update: int, write: bool
+) -> None:
     """Write the horizon heads of a training module beside its model, for searches that use them."""
     state: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     heads = {name.removeprefix(_HEADS): value for name, value in state.items() if name.startswith(_HEADS)}
@@ -70,7 +74,8 @@ def write_heads(folder: Path, module: nn.Module, *, layout: Mapping[str, Any], w
         return
     temperatures = cast(Any, module.get_submodule("objectives.trajectory.distiller")).temperatures
     tensors = {**heads, "temperatures": temperatures}
-    with create(folder, kind=HEADS_KIND, schema=HEADS_SCHEMA, settings={"layout": dict(layout)}) as writer:
+    settings = {"layout": dict(layout), "identity": identity, "update": update}
+    with create(folder, kind=HEADS_KIND, schema=HEADS_SCHEMA, settings=settings) as writer:
         writer.tensors("heads", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 
@@ -88,21 +93,28 @@ def write_checkpoint(
     *,
     identity: str,
     write: bool,
+    scaler: GradScaler | None = None,
 ) -> None:
-    """Write weights, optimiser and progress; every process must call it, and the one with `write` writes."""
+    """Write weights, optimiser, loss scaler and progress; every process must call it, the one with `write` writes."""
     weights: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     tensors = {f"{_MODEL}{name}": value for name, value in weights.items()}
     moments: Any = get_optimizer_state_dict(module, optimizer, options=_WHOLE)
     for name, values in moments.get("state", {}).items():
         tensors.update({f"{_OPTIMIZER}{name}.{key}": value for key, value in values.items()})
     if write:
-        settings = {"identity": identity, **asdict(state)}
+        scale = {} if scaler is None else {_SCALER: scaler.state_dict()}
+        settings = {"identity": identity, **asdict(state), **scale}
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
             writer.tensors("training", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
 
 
 def read_checkpoint(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, identity: str
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    identity: str,
+    scaler: GradScaler | None = None,
 ) -> TrainerState | None:
     """Restore a run from its last checkpoint; None where there is none."""
     if not (folder / MANIFEST).is_file():
@@ -114,6 +126,9 @@ def read_checkpoint(
             f"{folder} belongs to a run with other settings, data or index; choose another --out, or delete it to "
             "start anew."
         )
+    scale = settings.pop(_SCALER, None)
+    if scaler is not None and scale is not None:
+        scaler.load_state_dict(scale)
     tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("training").items()}
     weights: dict[str, Any] = {
         name.removeprefix(_MODEL): value for name, value in tensors.items() if name.startswith(_MODEL)

@@ -13,7 +13,7 @@ from restd.artifacts import hash_file, hash_json, read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import EVIDENCE, Catalog, Task
-from restd.data.dataset import find_table
+from restd.data.dataset import find_table, items_hash
 from restd.data.pairs import Pairs, item_texts
 from restd.encode import Ragged, default_encoder, encode_texts, fit_tfidf_svd, load_encoder
 from restd.encode.encoders import TFIDF_SVD
@@ -75,6 +75,8 @@ class Job:
         folder = self.index if (self.index / MANIFEST).is_file() else self.index / INDEX_FOLDER
         evidence = EVIDENCE[self.task]
         parents = {"index": read_manifest(folder).content, evidence: hash_file(find_table(self.data, evidence))}
+        if (items := items_hash(self.data)) is not None:  # titles, categories and tokenizers are made from it
+            parents["items"] = items
         if self.init is not None:
             parents["init"] = read_manifest(model_folder(self.init)).content
         return parents

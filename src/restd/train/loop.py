@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from jaxtyping import Int64
 from torch import Tensor, nn
 
@@ -100,7 +101,13 @@ class Loop:
         with torch.random.fork_rng(devices=_devices(self.accelerator)), catch_stop_signals(self._stop.append):
             self.module.train()
             estimate = estimate_cost(self)
-            state = read_checkpoint(self.out / CHECKPOINT, self.module, self.optimizer, identity=self.identity)
+            state = read_checkpoint(
+                self.out / CHECKPOINT,
+                self.module,
+                self.optimizer,
+                identity=self.identity,
+                scaler=self.accelerator.scaler,
+            )
             if state is not None:
                 self.notify(f"Resuming after update {state.update:,}")
             state = state or TrainerState()
@@ -192,21 +199,27 @@ class Loop:
         )
 
     def _validated(self, state: TrainerState, log: RunLog) -> TrainerState:
-        if not self.config.epochs and self.config.keep == "last":
-            return state
+        if not self.config.epochs and self.config.keep == "last" and not self.config.patience:
+            return state  # nothing depends on it
         self.module.eval()
         with torch.no_grad():
             loss = self._valid_loss()
-            score = self.validate(self.training_module.backbone) if self.validate is not None else -loss
+            score = -loss if self.validate is None else self._agreed(self.validate(self.training_module.backbone))
         self.module.train()
         log.write({"update": state.update, "valid_loss": loss, "validation": score})
         self.accelerator.log({"valid_loss": loss}, step=state.update)
-        if state.best is not None and score <= state.best:
+        if math.isnan(score) or (state.best is not None and score <= state.best):
             return replace(state, stale=state.stale + 1)
         state = replace(state, best=score, best_update=state.update, stale=0)
         if self.config.keep == "best":
             self.on_best(self.module, state)
         return state
+
+    def _agreed(self, score: float) -> float:
+        """The first process's score: a difference in the last bit must not end the run on one process alone."""
+        if self.accelerator.num_processes == 1:
+            return score
+        return broadcast_object_list([score])[0]
 
     def _valid_loss(self) -> float:
         """Mean generation loss of the validation pairs, split across the processes."""
@@ -234,6 +247,7 @@ class Loop:
             state,
             identity=self.identity,
             write=self.accelerator.is_main_process,
+            scaler=self.accelerator.scaler,
         )
         if stopped:
             raise Interrupted(
@@ -252,13 +266,14 @@ class Loop:
 
 
 def _groups(module: TrainingModule, config: TrainConfig) -> list[dict[str, Any]]:
-    """Parameters by learning rate and decay: vectors (norms, biases) are not decayed."""
+    """Parameters by learning rate and decay: vectors (norms, biases) and what a module names itself are not decayed."""
     rates = {f"backbone.{name}": rate for name, rate in module.backbone.rates.items()}
+    undecayed = {f"{path}.{name}" for path, part in module.named_modules() for name in getattr(part, "undecayed", ())}
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             relative = next((rate for start, rate in rates.items() if name.startswith(start)), 1.0)
-            decay = config.weight_decay if parameter.ndim > 1 else 0.0
+            decay = config.weight_decay if parameter.ndim > 1 and name not in undecayed else 0.0
             groups.setdefault((relative, decay), []).append(parameter)
     return [
         {"params": parameters, "relative": relative, "weight_decay": decay}

@@ -1,4 +1,4 @@
-"""Writing the models of a run: the best so far while it trains, and the one that is kept at the end."""
+"""Writing the models of a run and their heads: the best so far while it trains, and what is kept at the end."""
 
 import shutil
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from restd.artifacts import open_artifact
 from restd.artifacts.swap import replace_folder
 from restd.data.pairs import Pairs
 from restd.distill.heads import FOLDER as HEADS
+from restd.errors import TrainingError
 from restd.index import SidIndex
 from restd.models import Backbone, route_texts
 from restd.models.store import FOLDER, KIND, SCHEMA
@@ -20,47 +21,63 @@ from restd.train.job import Job
 from restd.train.loop import CHECKPOINT
 from restd.train.module import TrainingModule
 
-BEST = "best"
+BEST, BEST_HEADS = "best", "best-heads"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelWriter:
-    """Writes models; every process gathers weights, one writes."""
+    """Writes models; every process gathers weights, one writes.
+
+    A run is finished when its model is there. So heads always come first: a run that is killed between the two writes
+    both again.
+    """
 
     job: Job
     index: SidIndex
-    backbone: Backbone
+    training_module: TrainingModule
     valid: Pairs
     identity: str
     write: bool
 
     def save_best(self, module: nn.Module, state: TrainerState) -> None:
-        """Save the best model so far beside the run."""
+        """Save the best model so far and its heads beside the run."""
+        self._write_heads(self.job.out / BEST_HEADS, state)
         self._write(self.job.out / BEST, module, state)
 
-    def finish(self, module: nn.Module, state: TrainerState, training_module: TrainingModule) -> dict[str, Any]:
+    def finish(self, module: nn.Module, state: TrainerState) -> dict[str, Any]:
         """Save the model of a finished run, and delete what only a running one needs; returns its summary."""
-        out, train = self.job.out, self.job.config.train
-        if train.keep == "last":
+        out, summary = self.job.out, {}
+        if self.job.config.train.keep == "last":
+            self._write_heads(out / HEADS, state)
             summary = self._write(out / FOLDER, module, state)
+        elif state.best is None:
+            raise TrainingError(
+                f"No validation of the run in {out} gave a number, so there is no best model to keep: every one was "
+                "NaN. Lower train.lr, check the validation queries, or set train.keep=last."
+            )
         elif self.write:
             summary = open_artifact(out / BEST, kind=KIND, schema=SCHEMA).manifest.settings["summary"]
+            if (out / BEST_HEADS).is_dir():  # gone where the run was killed right after this
+                replace_folder(out / BEST_HEADS, out / HEADS)
             replace_folder(out / BEST, out / FOLDER)
-        else:
-            summary = {}
-        if "trajectory" in training_module.objectives:
-            write_heads(out / HEADS, training_module, layout=self.index.layout(), write=self.write)
         if self.write:
-            for name in (CHECKPOINT, BEST):
+            for name in (CHECKPOINT, BEST, BEST_HEADS):
                 shutil.rmtree(out / name, ignore_errors=True)
         return summary
 
+    def _write_heads(self, folder: Path, state: TrainerState) -> None:
+        if "trajectory" in self.training_module.objectives:
+            layout, update = self.index.layout(), state.update
+            write_heads(
+                folder, self.training_module, layout=layout, identity=self.identity, update=update, write=self.write
+            )
+
     def _write(self, folder: Path, module: nn.Module, state: TrainerState) -> dict[str, Any]:
-        weights = backbone_state(module)
+        weights, backbone = backbone_state(module), self.training_module.backbone
         summary = {"updates": state.update, "validation": state.best}
         width = self.job.config.category.width
-        if self.backbone.routes:
-            summary[f"category_recall@{width}"] = category_recall(self.backbone, self.valid, width=width)
+        if backbone.routes:
+            summary[f"category_recall@{width}"] = category_recall(backbone, self.valid, width=width)
         settings = {
             "layout": self.index.layout(),
             "told": self.job.settings(),
@@ -69,7 +86,7 @@ class ModelWriter:
         }
         if self.write:
             parents = self.job.parents()
-            write_model(folder, self.backbone, weights, ids=self.index.table.ids, settings=settings, parents=parents)
+            write_model(folder, backbone, weights, ids=self.index.table.ids, settings=settings, parents=parents)
         return summary
 
 

@@ -13,7 +13,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 
 from restd.artifacts import open_artifact, refuse_foreign_files, sole_writer
 from restd.artifacts.manifest import MANIFEST
-from restd.data.pairs import Pairs, draw_queries, item_texts, read_examples
+from restd.data.pairs import Pairs, item_texts, pseudo_query_pairs, read_examples
 from restd.distill import HorizonHeads
 from restd.distill.heads import FOLDER as HEADS
 from restd.errors import ArtifactError, ConfigError
@@ -24,7 +24,7 @@ from restd.progress import Notify
 from restd.train.job import CACHE, Job, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
-from restd.train.model_writer import BEST, ModelWriter
+from restd.train.model_writer import BEST, BEST_HEADS, ModelWriter
 from restd.train.module import TrainingModule
 from restd.train.objectives import OBJECTIVES, ObjectiveContext, make_objectives
 from restd.train.run_record import RUN, write_run_record
@@ -32,7 +32,7 @@ from restd.train.run_record import RUN, write_run_record
 logger = logging.getLogger(__name__)
 
 _HEADS = 4
-_OURS = (FOLDER, CHECKPOINT, BEST, HEADS, CACHE, RUN, LOG, "rates.json", "rates", "fusion")
+_OURS = (FOLDER, CHECKPOINT, BEST, BEST_HEADS, HEADS, CACHE, RUN, LOG, "rates.json", "rates", "fusion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _train(job: Job, index: SidIndex, accelerator: Accelerator, notify: Notify, 
             machine=_machine(accelerator),
         )
     state = loop.run()
-    summary = writer.finish(loop.module, state, loop.training_module)
+    summary = writer.finish(loop.module, state)
     accelerator.wait_for_everyone()  # no process continues before the model is there
     for tracker in accelerator.trackers:
         tracker.finish()
@@ -129,7 +129,7 @@ def _prepare(
         f"{len(valid):,} pairs of {valid.queries:,} {queries} to validate"
     )
     training_module = _training_module(job, index, pairs, backbone, accelerator, notify)
-    writer = ModelWriter(job, index, backbone, valid, identity, write=accelerator.is_main_process)
+    writer = ModelWriter(job, index, training_module, valid, identity, write=accelerator.is_main_process)
     loop = Loop(
         training_module,
         train,
@@ -152,7 +152,7 @@ def _with_pseudo_queries(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
     if job.task == "recommend":
         raise ConfigError("A recommender does not read texts; leave train.pseudo_queries at 0.")
     catalog = open_catalog(job.data, index)
-    drawn = draw_queries(
+    drawn = pseudo_query_pairs(
         catalog, index.table.ids, per_item=config.pseudo_queries, kinds=config.pseudo_kinds, seed=config.seed
     )
     return pairs.with_queries([str(text) for text in drawn.texts], drawn.item)
