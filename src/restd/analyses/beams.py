@@ -184,7 +184,7 @@ def cases(
     """Queries that one model answers much better than the other, both ways, with traces of the target's prefix."""
     _refuse_missing(study, (ours, theirs))
     if ours == theirs:
-        raise ConfigError(f"Cases hold two models side by side, and both are {ours!r}; name another with --theirs.")
+        raise ConfigError(f"Cases compare two models, and both are {ours!r}. Name another with --theirs.")
     seed, index = study.comparison.seeds[0], study.index
     measure = "NDCG@10" if any(str(held) == "NDCG@10" for held in study.comparison.measures) else None
     measure = measure or str(study.comparison.measures[0])
@@ -291,7 +291,7 @@ def _case_table(entries: list[dict[str, Any]], names: dict[str, str], measure: s
         )
     pair = " / ".join(names.values())
     columns = ("Query", f"Δ {measure}", "Target (grade)", f"Rank*, {pair}", f"Beam, {pair}", f"First answer, {pair}")
-    note = "The target is the positive whose Rank* differs most. A first answer without a grade is no positive."
+    note = "The target is the positive whose Rank* differs most. A first answer without a grade is not a positive."
     return Table("cases", "Cases, best and worst", columns, tuple(rows), (note,))
 
 

@@ -56,7 +56,7 @@ def disagreement(study: Study, *, ours: str = "restd") -> AnalysisResult:
     strata = _strata(held)
     rivals = [name for name in ("base", "rbd") if name in study.comparison.objectives and name != ours]
     if not rivals:
-        raise DataError(f"There is nothing to hold {ours} against; the study needs base or rbd beside it.")
+        raise DataError(f"There is nothing to compare {ours} with. Add base or rbd to the study.")
     measures = [str(measure) for measure in study.comparison.measures]
     start = study.start
     groups, regressions = [], []

@@ -106,7 +106,7 @@ def learning(study: Study) -> AnalysisResult:
             losses[f"{said}, validation"] = _mean([held.valid_loss for held in runs])
             scores[said] = _mean([held.validation for held in runs])
     unit = "epoch" if first.validation else "tenth of the run"
-    figures = [_figure("losses", "Generation loss", labels, losses, unit, "loss a code (nats)")]
+    figures = [_figure("losses", "Generation loss", labels, losses, unit, "loss per code (nats)")]
     if comparison.config.train.select != "loss" and scores:
         figures.insert(0, _figure("validation", f"What early stopping saw: {looks_at}", labels, scores, unit, looks_at))
     return AnalysisResult(

@@ -174,8 +174,8 @@ def probes(study: Study) -> AnalysisResult:
             tables.append(_future_table(numbers["future"], levels))
     numbers["queries"] = {"fit": len(fit.texts), "judged": len(held_out.texts)}
     says = (
-        f"Frozen states, {numbers['queries']['fit']:,} held-out queries to fit a probe, {len(held_out.texts):,} "
-        "others to judge it; above zero, the probe reads the quantiser's preference better off the states."
+        f"Frozen states, {numbers['queries']['fit']:,} held-out queries to fit a probe, and {len(held_out.texts):,} "
+        "others to evaluate it. Above zero, the probe reads the quantiser's preferences better from the states."
     )
     return AnalysisResult(
         "probes", "Probes of current and future preferences", says, tuple(tables), tuple(figures), numbers

@@ -31,7 +31,7 @@ class Slices:
 
 
 def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices:
-    """Queries in up to `parts` slices of like size by a number, and those whose number is zero for themselves.
+    """Queries in up to `parts` slices of similar size by a number; those whose number is zero are a slice of their own.
 
     Equal numbers stay together, so where many are alike there are fewer slices.
 
@@ -92,12 +92,12 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Analys
         numbers[name] = entries
         tables.append(_table(name, entries, shown, task, ours, theirs))
         figures.append(_figure(name, entries, shown, task))
-    asked = "histories" if task == "recommend" else "queries"
+    unit = "histories" if task == "recommend" else "queries"
     return AnalysisResult(
         "slices",
         "For whom",
-        f"{len(study.tests):,} {asked} in slices of like size, by how often training names what answers them and by "
-        f"their length; what training never names is a slice of its own. {shown} of each, over seeds "
+        f"{len(study.tests):,} {unit} in slices of similar size, by how often training names their answers and by "
+        f"their length. Answers that training never names are a slice of their own. {shown} of each, mean over seeds "
         f"{', '.join(map(str, study.comparison.seeds))}.",
         tuple(tables),
         tuple(figures),
@@ -112,19 +112,19 @@ def _table(name: str, entries: list[dict[str, Any]], shown: str, task: Task, our
         (
             entry["slice"],
             f"{entry['queries']:,}",
-            *(f"{score:.2f}" for score in held),
+            *(f"{score:.2f}" for score in slice_scores),
             "{mean:+.2f} [{low:+.2f}, {high:+.2f}]".format(**entry["gain"]),
         )
-        for entry, held in zip(entries, scores, strict=True)
+        for entry, slice_scores in zip(entries, scores, strict=True)
     )
     # the best of a row: what stands in columns there stands in rows here
     best = tuple((row - 1, column + 2) for column, row in best_of_columns(list(zip(*scores, strict=True))))
     heads = (label(ranker, task) for ranker in rankers)
-    asked = "users" if task == "recommend" else "queries"
-    columns = (_WORDS[task][name], asked, *heads, f"{label(ours, task)} − {label(theirs, task)}")
+    unit = "users" if task == "recommend" else "queries"
+    columns = (_WORDS[task][name], unit, *heads, f"{label(ours, task)} − {label(theirs, task)}")
     notes = (
-        f"{shown}, mean over seeds; differences in points with 95 % bootstrap intervals, each slice for itself: "
-        "without a correction for their number they are to be looked at, not tested.",
+        f"{shown}, mean over seeds; differences in points with 95 % bootstrap intervals for each slice. They are "
+        "not corrected for the number of slices, so they describe and do not test.",
     )
     return Table(name, f"{shown} by {_lower(_WORDS[task][name])}", columns, rows, notes, best)
 

@@ -125,7 +125,7 @@ def conflicts(index: SidIndex, settings: DistillSettings) -> AnalysisResult:
     )
     says = (
         f"{len(index):,} items, policy {index.policy}. A conflict is an item whose stored code is not the one its raw "
-        "teacher likes best; training on it uncorrected would contradict the generation loss."
+        "teacher prefers; training on it uncorrected would contradict the generation loss."
     )
     return AnalysisResult(
         "conflicts", "Conflicts between teacher and stored SID", says, (table,), (figure,), {"levels": levels}
@@ -191,8 +191,8 @@ def variation(index: SidIndex, settings: DistillSettings, *, pairs: int = _PAIRS
         },
     )
     says = (
-        f"Two items of one code and one entropy decile have teachers {numbers['mean']:.4f} nats apart on average, "
-        "of at most 0.6931: so much of a teacher neither the stored code nor its confidence can tell."
+        f"The teachers of two items with the same code and entropy decile are {numbers['mean']:.4f} nats apart on "
+        "average, of at most 0.6931. The stored code and its confidence do not determine this part of a teacher."
     )
     return AnalysisResult("variation", "Variation of teachers within a code", says, (table,), (figure,), numbers)
 

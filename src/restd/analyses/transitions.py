@@ -94,12 +94,14 @@ def transitions(study: Study, *, seed: int = 0) -> AnalysisResult:
         seed: of who takes whose teacher.
     """
     if study.comparison.task != "recommend":
-        raise DataError("Transitions are those of histories; this study compares answers to queries.")
+        raise DataError(
+            "This study compares answers to queries. The analysis of transitions needs a study of histories."
+        )
     codes = study.index.sids[:, 0].astype(np.int64)
     histories = Histories.read(study.comparison.data)[0].over(study.index.table.ids)[0]
     counted, held = (Steps.of(leave_one_out(histories, split), codes) for split in ("train", "valid"))
     if len(held.item) < 4:
-        raise DataError(f"{len(held.item)} validation users were found; wanted at least 4, half of them to choose on.")
+        raise DataError(f"Expected at least 4 validation users, half of them to choose on; got {len(held.item)}.")
     chosen_on, asked = held.pick(slice(0, None, 2)), held.pick(slice(1, None, 2))
     teachers = study_teachers(study)
     own = teachers.taught(len(study.index), level=0).double().numpy()
@@ -142,26 +144,26 @@ def _finding(found: Mapping[str, Any]) -> AnalysisResult:
         rows,
         (
             f"Counted as stored codes, a transition costs {found['stored']:.4f} nats. 95 % bootstrap intervals over "
-            "users; the last column is the first less the second.",
+            "users; the last column is the first minus the second.",
         ),
         best,
     )
     figure = Figure(
         "transitions",
-        "What the teacher knows of next items",
+        "What the teacher knows about next items",
         "lines",
         {
             "labels": [f"{share:.0%}" for share in SHARES],
             "series": {name: [entry["mean"] for entry in held] for name, held in columns.items() if name != _BEYOND},
             "xlabel": "share of a count that the teacher spreads",
-            "ylabel": "nats gained a transition",
+            "ylabel": "nats gained per transition",
         },
     )
     most = int(np.argmax([entry["mean"] for entry in found["gains"]["own"]]))
     says = (
-        f"{found['counted']:,} transitions between first codes were counted, {found['asked']:,} of validation users "
-        f"foretold. With {SHARES[most]:.0%} of each count spread as the item's own teacher says, a transition is "
-        f"foretold {_SAID.format(**found['gains']['own'][most])} nats better than by stored codes alone; what the item "
-        f"adds to the mean of its code is {_SAID.format(**found['beyond'][most])} of that."
+        f"{found['counted']:,} transitions between first codes were counted, and {found['asked']:,} of validation "
+        f"users predicted. With {SHARES[most]:.0%} of each count spread as the item's own teacher prefers, the "
+        f"prediction of a transition is {_SAID.format(**found['gains']['own'][most])} nats better than by stored codes "
+        f"alone. Of that, the item adds {_SAID.format(**found['beyond'][most])} to the mean of its code."
     )
-    return AnalysisResult("transitions", "What teachers know of next items", says, (table,), (figure,), dict(found))
+    return AnalysisResult("transitions", "What teachers know about next items", says, (table,), (figure,), dict(found))
