@@ -232,7 +232,7 @@ def test_no_training_pairs_is_an_error(world, tmp_path):
         lines = [json.loads(line) for line in (data / "judgments.jsonl").read_text("utf-8").splitlines()]
         text = "".join(json.dumps({**line, **change}) + "\n" for line in lines)
         (bad / "judgments.jsonl").write_text(text, "utf-8")
-        with pytest.raises(DataError, match="holds no training pairs"):
+        with pytest.raises(DataError, match="has no training pairs"):
             run(index, bad, tmp_path / "run")
 
 

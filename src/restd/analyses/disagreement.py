@@ -45,7 +45,7 @@ def measure_disagreement(tests: TestSet, teachers: Teachers) -> Disagreement:
         counts.append(len(rows))
     if len(chosen) < _LEAST:
         raise DataError(
-            f"{len(chosen)} queries have two positives or more; wanted at least {_LEAST} to look for an association."
+            f"Expected at least {_LEAST} queries with two positives or more, got {len(chosen)}. Use more test queries."
         )
     return Disagreement(np.array(chosen), np.array(found), np.array(counts))
 

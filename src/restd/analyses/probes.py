@@ -29,12 +29,12 @@ _FIT, _HELD_OUT = 1_024, 512
 _RESAMPLES = 2_000
 
 Cells = dict[tuple[int, int], np.ndarray]
-"""By state and target level, 0-based: one value a query."""
+"""By state and target level, 0-based: one value per query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """One row a query and positive item: the query's number and the item's row."""
+    """One row per query and positive item: the query's number and the item's row."""
 
     texts: tuple[Query, ...]
     query: Int64[np.ndarray, "row"]
@@ -42,10 +42,10 @@ class Rows:
 
 
 def probe_queries(sets: Sequence[TestSet], *, seed: int) -> tuple[Rows, Rows]:
-    """Two disjoint lots of held-out queries: up to 1,024 to fit on, and up to 512 (at most a third) to judge."""
+    """Two disjoint lots of held-out queries: up to 1,024 to fit on, and up to 512 (at most a third) to evaluate on."""
     pool = [(held, number) for held in sets for number in range(len(held))]
     if len(pool) < 6:
-        raise DataError(f"{len(pool)} held-out queries are too few to fit and judge a probe; wanted six or more.")
+        raise DataError(f"Expected at least 6 held-out queries to fit and evaluate a probe, got {len(pool)}.")
     order = np.random.default_rng(seed).permutation(len(pool))
     judged = min(_HELD_OUT, len(pool) // 3)
     lots = order[judged : judged + _FIT], order[:judged]

@@ -22,7 +22,7 @@ _WORDS: Mapping[Task, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Queries parted by a number they have."""
+    """Queries divided by a number that each has."""
 
     of: Int64[np.ndarray, "query"]
     """Number of each query's slice."""
@@ -52,7 +52,7 @@ def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices
 
 
 def _number(value: float) -> str:
-    """A number as it stands on an axis.
+    """A number as it is shown on an axis.
 
     >>> _number(3.0), _number(2.345), _number(12500.0)
     ('3', '2.35', '12,500')
@@ -60,7 +60,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:.3g}"
 
 
-def told_apart(tests: TestSet) -> dict[str, Slices]:
+def make_slices(tests: TestSet) -> dict[str, Slices]:
     """Slices by training pairs of a query's positives (`answers`) and by words or items of the query (`length`)."""
     known = np.add.reduceat(tests.trained, tests.first[:-1]) / np.diff(tests.first)
     long = [len(query.items) if isinstance(query, History) else len(query.split()) for query in tests.texts]
@@ -76,18 +76,18 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Analys
     for name in dict.fromkeys((theirs, ours)):
         rankers[name] = {measure: study.mean_of_seeds(name, measure) for measure in measures}
     tables, figures, numbers = [], [], {}
-    for name, parted in told_apart(study.tests).items():
+    for name, partition in make_slices(study.tests).items():
         entries = [
             {
                 "slice": text,
-                "queries": int((parted.of == number).sum()),
+                "queries": int((partition.of == number).sum()),
                 "scores": {
-                    ranker: {measure: float(values[measure][parted.of == number].mean()) for measure in measures}
+                    ranker: {measure: float(values[measure][partition.of == number].mean()) for measure in measures}
                     for ranker, values in rankers.items()
                 },
-                "gain": asdict(bootstrap_mean((rankers[ours][shown] - rankers[theirs][shown])[parted.of == number])),
+                "gain": asdict(bootstrap_mean((rankers[ours][shown] - rankers[theirs][shown])[partition.of == number])),
             }
-            for number, text in enumerate(parted.names)
+            for number, text in enumerate(partition.names)
         ]
         numbers[name] = entries
         tables.append(_table(name, entries, shown, task, ours, theirs))

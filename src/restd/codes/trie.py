@@ -109,7 +109,7 @@ class Trie:
         return self.leaves if depth == self.levels else len(self.depths[depth].first_child) - 1
 
     def children(self, depth: int, nodes: Int64[Tensor, "row"]) -> Bool[Tensor, "row code"]:
-        """Which codes may follow each prefix, all of them at `depth`; none may follow -1, which is no prefix."""
+        """Which codes may follow each prefix, all of them at `depth`; none may follow -1, which is not a prefix."""
         level = self.depths[depth]
         known = nodes.clamp_min(0)
         if level.bitmap is not None:

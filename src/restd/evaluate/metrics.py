@@ -1,4 +1,4 @@
-"""Ranking metrics, on the percent scale, one value a query."""
+"""Ranking metrics, on the percent scale, one value per query."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ class Measure:
         """Read `Recall@10`, `NDCG@10` or `MRR@100`; R, N and lower case are understood too."""
         name, at, number = text.strip().partition("@")
         if name.lower() not in _SHORT or not at or not number.isdecimal() or int(number) < 1:
-            raise ConfigError(f"The measure {text!r} is unknown; wanted Recall@k, NDCG@k or MRR@k, as in NDCG@10.")
+            raise ConfigError(f"Unknown measure {text!r}. Expected Recall@k, NDCG@k or MRR@k, as in NDCG@10.")
         return cls(_SHORT[name.lower()], int(number))
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ class Difference:
     high: float
     """Ends of the 95 % interval of a paired bootstrap over queries."""
     p: float
-    """Of a paired permutation test, two-sided: the signs of the differences are dealt out anew."""
+    """Of a paired permutation test, two-sided: the signs of the differences are drawn at random."""
     adjusted: float | None = None
     """p after Holm's correction for all comparisons of a table; None where there was no table."""
 
@@ -127,7 +127,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Summarise one value a seed.
+        """Summarise one value per seed.
 
         >>> Spread.of([1.0, 2.0, 3.0])
         Spread(mean=2.0, deviation=1.0, seeds=3)

@@ -1,6 +1,6 @@
 """T5's encoder and decoder on the weights of `transformers`' own, with fewer passes over memory.
 
-In a small T5 matrix products do not hide what norms, dropout, copies and a memory projected anew for every layer cost.
+In a small T5 matrix products do not hide what norms, dropout, copies and a memory projected again for every layer cost.
 Here the norm is one function with a backward of its own, dropout's randomness is cheap, and attention to the memory
 takes the few positions of the decoder into the memory's space instead of the whole memory out of it:
 (q Wᵏ) m = q (Wᵏ m). `restd bench recommend` measures what that is worth.

@@ -1,4 +1,4 @@
-"""TIGER: a small T5 that reads the Semantic IDs of what a user took, and generates the next one."""
+"""TIGER: a small T5 that reads the Semantic IDs of a user's items, and generates the next one."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
-"""Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
+"""Tokens before the codes; the end is never generated (all Semantic IDs are equally long), but `generate` needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TigerConfig:
         causal: let the encoder see only what came before, so that prefixes of a user are read in one pass while
             training (`causal_ratio` of `restd bench recommend`); the decoder learns what distance from the end is
             worth. Of a history longer than `history`, at least half as many items are read.
-        tied: use one table for the codes that are read and those that are said, as the first T5 did. One epoch of
+        tied: use one table for the codes that are read and those that are generated, as the first T5 did. One epoch of
             Beauty ended with a validation loss of 3.74 with one and of 3.39 with two (2 + 2 blocks, batches of 64,
             seed 42).
     """

@@ -1,4 +1,4 @@
-"""SASRec (Kang & McAuley, 2018): causal self-attention over the items of a history, asked for the next one."""
+"""SASRec (Kang & McAuley, 2018): causal self-attention over the items of a history, which predicts the next one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,9 +77,9 @@ class SasRecConfig:
         """Whether items of the history are ranked too."""
         return self.loss == "ce" if self.seen is None else self.seen
 
-    def _refuse_unless(self, fits: bool, name: str, wanted: str) -> None:
+    def _refuse_unless(self, fits: bool, name: str, expected: str) -> None:
         if not fits:
-            raise ConfigError(f"sasrec.{name} = {getattr(self, name)!r} cannot be used; wanted {wanted}.")
+            raise ConfigError(f"sasrec.{name} = {getattr(self, name)!r} cannot be used; expected {expected}.")
 
 
 class _Block(nn.Module):

@@ -57,7 +57,7 @@ def sampled_binary(
     wanted: Int64[Tensor, "place"],
     negatives: Int64[Tensor, "place negative"],
 ) -> Float[Tensor, ""]:
-    """Binary cross-entropy of the wanted item and of the negatives, summed for a place, mean over places."""
+    """Binary cross-entropy of the wanted item and of the negatives, summed per place and averaged over places."""
     positive = (states * items[wanted]).sum(dim=-1)
     negative = (states[:, None] * items[negatives]).sum(dim=-1)
     parts = torch.nn.functional.softplus(-positive) + torch.nn.functional.softplus(negative).sum(dim=-1)

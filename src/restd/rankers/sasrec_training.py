@@ -86,7 +86,7 @@ class Lessons:
         if not len(user):
             raise DataError(
                 f"None of {len(histories):,} users has two training events beside the two that are held out, so there "
-                "is no next item to learn; wanted histories of at least four events."
+                "is no next item to learn. Expected histories of at least four events."
             )
         rows = np.where(trained, histories.event_items, -1)
         runs = EventSpans(rows, histories.first[user], count[user] - 1).latest(length)
@@ -121,7 +121,7 @@ class Lessons:
 def ndcg(
     network: SasRecNetwork, runs: EventSpans, wanted: Int64[np.ndarray, "run"], *, seen: bool, rows: int = 512
 ) -> float:
-    """Mean NDCG@10 of one wanted item a run among all items, or all that were not seen, in percent.
+    """Mean NDCG@10 of one wanted item per run among all items, or all that were not seen, in percent.
 
     Ties count against the wanted item.
     """
@@ -239,8 +239,8 @@ class _Run:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(
-                f"The loss of update {number + 1:,} in epoch {epoch + 1:,} is no number; lower sasrec.lr, which was "
-                f"{self.config.lr:g}."
+                f"The loss of update {number + 1:,} in epoch {epoch + 1:,} is NaN or infinite. Lower sasrec.lr, which "
+                f"is {self.config.lr:g}."
             )
         self.optimizer.zero_grad()
         loss.backward()
@@ -308,7 +308,7 @@ _DROPOUTS = (0.2, 0.5)
 def _best_of_dropouts(context: RankerContext, loss: Literal["ce", "bce"]) -> Ranker:
     """The network that validates best among a few trained ones."""
     if context.trained is None:
-        raise ConfigError("SASRec is trained before it ranks; say where to keep it, with --out.")
+        raise ConfigError("SASRec is trained before it ranks. Pass --out: the folder to keep it in.")
     histories, rivals = context.histories(), []
     seen = context.seen and loss == "ce"  # bce never learns to put down what was seen
     for dropout in _DROPOUTS:

@@ -112,7 +112,7 @@ def read_checkpoint(
     if settings.pop("identity") != identity:
         raise ArtifactError(
             f"{folder} belongs to a run with other settings, data or index; choose another --out, or delete it to "
-            "start anew."
+            "start again."
         )
     tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("training").items()}
     weights: dict[str, Any] = {
