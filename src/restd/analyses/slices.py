@@ -35,8 +35,8 @@ def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices
 
     Equal numbers stay together, so where many are alike there are fewer slices.
 
-    >>> found = sliced(np.array([0.0, 1, 2, 2, 3, 9, 0, 4, 5]), parts=2)
-    >>> found.names, found.of.tolist()
+    >>> slices = sliced(np.array([0.0, 1, 2, 2, 3, 9, 0, 4, 5]), parts=2)
+    >>> slices.names, slices.of.tolist()
     (('0', '1–2', '3–9'), [0, 1, 1, 1, 2, 2, 0, 2, 2])
     """
     above = np.sort(values[values > 0])
@@ -72,7 +72,7 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Analys
     task = study.tests.task
     measures = [str(measure) for measure in study.comparison.measures]
     shown = "NDCG@10" if "NDCG@10" in measures else measures[0]
-    rankers = {name: found.values["sid"] for name, found in study.baselines.items()}
+    rankers = {name: evaluation.values["sid"] for name, evaluation in study.baselines.items()}
     for name in dict.fromkeys((theirs, ours)):
         rankers[name] = {measure: study.mean_of_seeds(name, measure) for measure in measures}
     tables, figures, numbers = [], [], {}

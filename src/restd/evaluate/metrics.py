@@ -10,7 +10,7 @@ from restd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """A ranking held against what was judged.
+    """A ranking compared with the judgments.
 
     Args:
         gains: of each rank; 0 where the result is not relevant, not judged, or not there.
@@ -38,7 +38,7 @@ def ndcg(judged: Judged, *, k: int) -> Float[np.ndarray, "query"]:
     >>> ndcg(Judged(np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones((2, 1))), k=2).round(2).tolist()
     [100.0, 63.09]
     """
-    gained, best = (_discounted(held, k) for held in (judged.gains, judged.ideal))
+    gained, best = (_discounted(gains, k) for gains in (judged.gains, judged.ideal))
     return 100.0 * gained / best
 
 
@@ -55,8 +55,8 @@ def reciprocal_rank(judged: Judged, *, k: int) -> Float[np.ndarray, "query"]:
 
 
 def _discounted(gains: Float[np.ndarray, "query rank"], k: int) -> Float[np.ndarray, "query"]:
-    held = gains[:, :k]
-    return held @ (1.0 / np.log2(np.arange(2, held.shape[1] + 2)))
+    first_gains = gains[:, :k]
+    return first_gains @ (1.0 / np.log2(np.arange(2, first_gains.shape[1] + 2)))
 
 
 _KINDS = {"Recall": recall, "NDCG": ndcg, "MRR": reciprocal_rank}

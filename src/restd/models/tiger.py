@@ -74,8 +74,8 @@ class TigerBackbone(SidT5):
     """T5 over codes alone: what it reads and what it says are Semantic IDs.
 
     >>> model = TigerBackbone.made((4, 4), TigerConfig(width=16, layers=1, heads=2, head_width=8, feed=32), seed=0)
-    >>> asked = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]])]))
-    >>> memory = model.encode(asked.batch(np.arange(1)))
+    >>> prepared = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]])]))
+    >>> memory = model.encode(prepared.batch(np.arange(1)))
     >>> model.logits(model.states(memory, torch.tensor([[1, 2]])).states).shape
     torch.Size([1, 2, 4])
     """
@@ -195,10 +195,10 @@ class TigerBackbone(SidT5):
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code; behind the last one there is nothing to predict, so that it is not read."""
-        said = sids[:, : len(self.sizes) - 1]
-        level = torch.arange(said.shape[1], device=sids.device)
+        given = sids[:, : len(self.sizes) - 1]
+        level = torch.arange(given.shape[1], device=sids.device)
         begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
-        inputs = self.model.shared(torch.cat([begin, self.tokens[level, said]], dim=1))
+        inputs = self.model.shared(torch.cat([begin, self.tokens[level, given]], dim=1))
         return Output(decoder_states(self.model, inputs, memory, rate=self._dropout, recency=self.recency()))
 
     def recency(self) -> Float[Tensor, "distance head"] | None:

@@ -46,9 +46,9 @@ def full_softmax(
     states: Float[Tensor, "place width"], items: Float[Tensor, "item width"], wanted: Int64[Tensor, "place"]
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of the wanted items among all, without ever holding the logits of all places."""
-    found = _FullSoftmax.apply(states, items, wanted)
-    assert isinstance(found, Tensor)
-    return found
+    loss = _FullSoftmax.apply(states, items, wanted)
+    assert isinstance(loss, Tensor)
+    return loss
 
 
 def sampled_binary(
