@@ -79,7 +79,7 @@ def draw_trajectory(axis: Axes) -> None:
 
 
 def draw_cells(axis: Axes) -> None:
-    """Teachers on top, one a level; below them the states that learn from each, with the weight of their cells."""
+    """Teachers on top, one per level; below them the states that learn from each, with the weight of their cells."""
     levels = len(BOOKS)
     for level, (book, residual) in enumerate(zip(BOOKS, residuals(), strict=True)):
         for number, share in enumerate(teacher(residual, book)):

@@ -14,7 +14,7 @@ from restd.analyses.disagreement import disagreement, measure_disagreement
 from restd.analyses.learning import Course, learning
 from restd.analyses.overhead import overhead_result
 from restd.analyses.probes import probe_queries, probes
-from restd.analyses.slices import sliced, slices, told_apart
+from restd.analyses.slices import make_slices, sliced, slices
 from restd.analyses.sweeps import sweep_result
 from restd.analyses.teachers import Teachers, _same_group_pairs, conflicts, jensen_shannon, study_teachers, variation
 from restd.data import History
@@ -104,9 +104,9 @@ def test_disagreement_of_pairs_by_hand(study):
     wanted = np.mean([float(jensen_shannon(held[a], held[b])) for a, b in ((0, 1), (0, 2), (1, 2))])
     assert found.queries.tolist() == [0, 1, 2, 3, 4, 5]  # one positive cannot disagree
     assert found.divergence == pytest.approx([wanted] * 6)
-    with pytest.raises(DataError, match="wanted at least 6"):
+    with pytest.raises(DataError, match="at least 6 queries"):
         measure_disagreement(some_queries(tests, 3), teachers)
-    with pytest.raises(DataError, match="nothing to hold base against"):
+    with pytest.raises(DataError, match="nothing to compare base with"):
         disagreement(Study(replace(study.comparison, objectives=("base",))), ours="base")
 
 
@@ -156,7 +156,7 @@ def test_runs_without_a_log_are_told(tmp_path):
 
 def test_slices_add_up_to_the_whole(study):
     found = slices(study)
-    for name, members in told_apart(study.tests).items():
+    for name, members in make_slices(study.tests).items():
         entries = found.data[name]
         sizes = np.array([entry["queries"] for entry in entries])
         assert sizes.tolist() == np.bincount(members.of).tolist()
@@ -181,7 +181,7 @@ def test_slices_of_histories_by_hand():
     names = tuple("vwxyz")
     trained = np.array([0, 7, 1, 0, 30])
     tests = TestSet("test", "", "", names, histories, np.arange(6), np.arange(5), np.ones(5), trained, task="recommend")
-    found = told_apart(tests)
+    found = make_slices(tests)
     assert found["answers"].names == ("0", "1", "7", "30")
     assert found["answers"].of.tolist() == [0, 2, 1, 0, 3]
     assert found["length"].names == ("1", "2", "5–8")  # the middle two are alike, and stay together
@@ -339,7 +339,7 @@ def test_what_analyses_refuse(study, tmp_path, command):
     assert "Known: learning, probes" in err
     code, _, err = command("analyze", "probes", tmp_path)
     assert code == 2
-    assert "is no study" in err
+    assert "is not a study" in err
     code, _, err = command("report", tmp_path)
     assert code == 2
     assert "comparison.json" in err

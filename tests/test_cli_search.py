@@ -64,7 +64,7 @@ def test_hybrid_in_one_call(search):
     ("words", "message"),
     [
         ((), "Pass either a query or --queries"),
-        (("  ",), "holds no text"),
+        (("  ",), "has no text"),
         (("desk", "-k", 0), "k = 0"),
         (("desk", "--where", "colour=red"), "no column 'colour'"),
         (("desk", "--where", "title=nothing"), "No item meets the filter"),

@@ -59,7 +59,7 @@ def test_from_question_to_page(place, compare, command):
         (("--seeds", ""), "at least one"),
         (("--objectives", "everything"), "Unknown objective 'everything'"),
         (("--baselines", "elastic"), "Known: bm25"),
-        (("--measures", "P@5"), "wanted Recall@k"),
+        (("--measures", "P@5"), "Expected Recall@k"),
         (("--split", "test"), "no queries in the split 'test'"),
         (("--router", "mine"), "router"),
         (("--router", "start"), "knows no categories"),

@@ -97,7 +97,7 @@ def test_no_training_pairs_and_no_positives(train, world, tmp_path, change, word
     bad = tmp_path / "bad"
     bad.mkdir()
     (bad / "judgments.jsonl").write_text("".join(json.dumps({**line, **change}) + "\n" for line in lines), "utf-8")
-    refused(train("--updates", 2, data=bad), "holds no training pairs", word)
+    refused(train("--updates", 2, data=bad), "has no training pairs", word)
 
 
 def test_judgments_of_other_items(train, world, tmp_path):

@@ -225,7 +225,7 @@ def test_the_command(world, trained, tmp_path, command):
         (("--baseline", "bm25", "--index", "HOME", "--data", "DATA"), "no queries in the split 'test'"),
         (
             ("--baseline", "bm25", "--index", "HOME", "--data", "DATA", "--split", "valid", "--measures", "x"),
-            "wanted Recall@k",
+            "Expected Recall@k",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_groups_by_what_training_named():
 
 @pytest.mark.parametrize("text", ["NDCG", "NDCG@0", "P@5", "@5", "NDCG@ten"])
 def test_unknown_measures(text):
-    with pytest.raises(ConfigError, match="wanted Recall@k"):
+    with pytest.raises(ConfigError, match="Expected Recall@k"):
         Measure.parse(text)
 
 

@@ -169,7 +169,7 @@ def test_an_encoder_fitted_to_something_else_is_refused(index, folder, items_csv
 
 
 def test_an_imported_index_knows_no_encoder(tmp_path, items_csv, rng):
-    with pytest.raises(ConfigError, match=r"does not know an encoder for queries: .*; name one, as in --set"):
+    with pytest.raises(ConfigError, match=r"has no encoder for queries, because .*; name one, as in --set"):
         made(MODELS["compact"], import_small(tmp_path), seed=0)
     np.save(tmp_path / "v.npy", rng.normal(size=(300, 6)).astype(np.float32))
     brought = build_index(Catalog(items_csv), tmp_path / "brought", INDEX, vectors=tmp_path / "v.npy")

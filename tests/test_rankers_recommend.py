@@ -279,7 +279,7 @@ def test_two_heads_and_a_seed_of_their_own():
 
 
 def test_a_loss_that_is_no_number_is_told(rule, tmp_path):
-    with pytest.raises(TrainingError, match=r"lower sasrec\.lr"):
+    with pytest.raises(TrainingError, match=r"NaN or infinite. Lower sasrec\.lr"):
         train_sasrec(snapshot_of(rule), rule, replace(TINY, lr=1e30), tmp_path, notify=silent)
 
 
@@ -292,7 +292,7 @@ def test_a_loss_that_is_no_number_is_told(rule, tmp_path):
 )
 def test_settings_that_cannot_be_used(wrong):
     name = "width" if "heads" in wrong else next(iter(wrong))
-    with pytest.raises(ConfigError, match=rf"sasrec\.{name} = .* cannot be used; wanted"):
+    with pytest.raises(ConfigError, match=rf"sasrec\.{name} = .* cannot be used; expected"):
         SasRecConfig(**wrong)
 
 

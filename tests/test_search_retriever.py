@@ -260,8 +260,8 @@ def eager_switching():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"query": "   "}, DataError, "holds no text"),
-        ({"query": "\x00\x07"}, DataError, "holds no text"),
+        ({"query": "   "}, DataError, "has no text"),
+        ({"query": "\x00\x07"}, DataError, "has no text"),
         ({"k": 0}, ConfigError, "k = 0"),
         ({"where": ["colour=red"]}, DataError, "no column 'colour'"),
         ({"where": ["title=nothing like it"]}, DataError, "No item meets the filter"),
@@ -299,7 +299,7 @@ def test_numbers_and_dates_are_compared_as_what_they_are(trained):
     items = Items(held.table.ids.slice(0, 0), None).with_added(rows)
     assert items.matching([Condition.parse("price<=9")]).sum() == 10
     assert items.matching([Condition.parse("price > 9"), Condition.parse("price!=20")]).sum() == 49
-    with pytest.raises(DataError, match="holds double"):
+    with pytest.raises(DataError, match="has double"):
         items.matching([Condition.parse("price=cheap")])
 
 

@@ -212,14 +212,14 @@ def test_several_conditions_must_all_hold_and_dictionaries_are_read():
     conditions = [Condition.parse(text) for text in ("kind=x", "price<=9", "new=true")]
     assert items.matching(conditions).tolist() == [True, False, False, False]
     assert items.matching([]).all()
-    with pytest.raises(DataError, match=r"Column 'price' holds int64, so '2\.5x' cannot be compared"):
+    with pytest.raises(DataError, match=r"Column 'price' has int64, so '2\.5x' cannot be compared"):
         items.matching([Condition("price", "<", "2.5x")])
 
 
 def test_lists_of_names_have_no_order():
     ids = pa.array(["a"])
     items = Items(ids, None, pa.table({"id": ids, "path": pa.array([["Home"]])}))
-    with pytest.raises(DataError, match=r"Column 'path' holds lists of names.*use =, != or ~"):
+    with pytest.raises(DataError, match=r"Column 'path' has lists of names.*use =, != or ~"):
         items.matching([Condition("path", "<", "Home")])
 
 

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from restd.train.examples import read_examples
 
+from restd.data.pairs import read_examples
 from restd.distill import HorizonHeads
 from restd.errors import ArtifactError, ConfigError, DataError, TrainingError
 from restd.evaluate import ranked_validation, read_tests
@@ -240,7 +240,7 @@ def test_no_training_pairs_is_an_error(world, tmp_path):
         lines = [json.loads(line) for line in (data / "judgments.jsonl").read_text("utf-8").splitlines()]
         text = "".join(json.dumps({**line, **change}) + "\n" for line in lines)
         (bad / "judgments.jsonl").write_text(text, "utf-8")
-        with pytest.raises(DataError, match="holds no training pairs"):
+        with pytest.raises(DataError, match="has no training pairs"):
             run(index, bad, tmp_path / "run")
 
 
@@ -287,10 +287,10 @@ def test_losses_and_rankings_validate_on_the_same_queries(world, tmp_path, monke
     judged = job(index, data, tmp_path / "run", "train.judged=5", "train.select=ndcg")
     snapshot = Snapshot.load(index)
     tests = read_tests(data, snapshot, split="valid", task="search")
-    pairs = read_examples(data, snapshot.index, task="search").valid
+    pairs = read_examples(data, snapshot.ids, task="search").valid
     for count in (1, 5, 14):
         assert sorted(pairs.some(count).texts) == sorted(validation_queries(tests, count).texts)
-    histories = read_examples(data, snapshot.index, task="recommend").valid.some(7).texts
+    histories = read_examples(data, snapshot.ids, task="recommend").valid.some(7).texts
     users = validation_queries(read_tests(data, snapshot, split="valid", task="recommend"), 7)
     assert [history.items for history in histories] == [history.items for history in users.texts]
     seen = []

@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import public names when first asked for, so that `restd --help` does not wait for torch."""
+    """Import public names when they are first used, so that `restd --help` does not wait for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'restd' has no attribute {name!r}")
     from importlib import import_module

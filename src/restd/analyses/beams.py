@@ -61,14 +61,14 @@ def prefix_recall(
     """Share of each query's positives whose prefix is still in the beam after each level, and the ranked rows."""
     levels = len(index.sizes)
     sids = torch.from_numpy(index.sids.astype(np.int64))
-    found, ranked = np.zeros((len(tests), levels)), []
+    recall, ranked = np.zeros((len(tests), levels)), []
     for start in range(0, len(tests), _BATCH):
         numbers = range(start, min(start + _BATCH, len(tests)))
         kept: list[Tensor] = []
 
-        def watch(held: Level, kept: list[Tensor] = kept) -> None:
-            if held.level:
-                kept.append(held.prefixes)
+        def watch(shown: Level, kept: list[Tensor] = kept) -> None:
+            if shown.level:
+                kept.append(shown.prefixes)
 
         memory = searcher.read([tests.texts[number] for number in numbers])
         beams = beam_search(searcher.stepper, memory, index.trie, width=width, watch=watch)
@@ -77,18 +77,18 @@ def prefix_recall(
             wanted = sids[torch.from_numpy(tests.rows[tests.positives(number)])]
             for level, prefixes in enumerate(kept):
                 same = (prefixes[place][None] == wanted[:, None, : level + 1]).all(-1).any(1)
-                found[number, level] = float(same.float().mean())
+                recall[number, level] = float(same.float().mean())
             leaves = beams.leaves[place][beams.leaves[place] >= 0]
             ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(numbers))
-    return 100 * found, _padded(ranked)
+    return 100 * recall, _padded(ranked)
 
 
 def _padded(lists: Sequence[Sequence[int]]) -> np.ndarray:
     """Lists of rows as one array, -1 behind the shorter ones."""
     rows = np.full((len(lists), max(map(len, lists))), -1, np.int64)
-    for number, held in enumerate(lists):
-        rows[number, : len(held)] = held
+    for number, ranked in enumerate(lists):
+        rows[number, : len(ranked)] = ranked
     return rows
 
 
@@ -141,14 +141,14 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
 
 
 def _recall_table(entries: list[dict[str, Any]], task: Task) -> Table:
-    held = [entry for entry in entries if "prefix_recall" in entry]
-    levels = len(held[0]["prefix_recall"])
+    recalls = [entry for entry in entries if "prefix_recall" in entry]
+    levels = len(recalls[0]["prefix_recall"])
     rows = tuple(
         (
             f"{label(entry['objective'], task)}, width {entry['width']}",
             *(f"{value:.1f}" for value in entry["prefix_recall"]),
         )
-        for entry in held
+        for entry in recalls
     )
     columns = ("Model", *(f"level {level}" for level in range(1, levels + 1)))
     return Table("prefix-recall", "Positives whose prefix is in the beam (%)", columns, rows)
@@ -159,15 +159,15 @@ def _gap_table(entries: list[dict[str, Any]], task: Task) -> Table:
     rows = []
     for entry in entries:
         for kind, scores in entry.get("scores", {}).items():
-            said = "exact" if kind == "exact" else f"beam {kind}"
-            rows.append((f"{label(entry['objective'], task)}, {said}", *(f"{scores[name]:.2f}" for name in names)))
+            search = "exact" if kind == "exact" else f"beam {kind}"
+            rows.append((f"{label(entry['objective'], task)}, {search}", *(f"{scores[name]:.2f}" for name in names)))
     return Table("beam-gap", "Beam search against scoring everything", ("Search", *names), tuple(rows))
 
 
 def _recall_figure(entries: list[dict[str, Any]], task: Task) -> Figure:
-    held = [entry for entry in entries if "prefix_recall" in entry]
-    series = {f"{label(entry['objective'], task)}, width {entry['width']}": entry["prefix_recall"] for entry in held}
-    labels = [f"level {level + 1}" for level in range(len(held[0]["prefix_recall"]))]
+    recalls = [entry for entry in entries if "prefix_recall" in entry]
+    series = {f"{label(entry['objective'], task)}, width {entry['width']}": entry["prefix_recall"] for entry in recalls}
+    labels = [f"level {level + 1}" for level in range(len(recalls[0]["prefix_recall"]))]
     data = {"labels": labels, "series": series, "ylabel": "positives in the beam (%)"}
     return Figure("prefix-recall", "Prefix recall by level", "lines", data)
 
@@ -184,9 +184,9 @@ def cases(
     """Queries that one model answers much better than the other, both ways, with traces of the target's prefix."""
     _refuse_missing(study, (ours, theirs))
     if ours == theirs:
-        raise ConfigError(f"Cases hold two models side by side, and both are {ours!r}; name another with --theirs.")
+        raise ConfigError(f"Cases compare two models, and both are {ours!r}. Name another with --theirs.")
     seed, index = study.comparison.seeds[0], study.index
-    measure = "NDCG@10" if any(str(held) == "NDCG@10" for held in study.comparison.measures) else None
+    measure = "NDCG@10" if any(str(known) == "NDCG@10" for known in study.comparison.measures) else None
     measure = measure or str(study.comparison.measures[0])
     gaps = study.cell(ours, seed).values["sid"][measure] - study.cell(theirs, seed).values["sid"][measure]
     order = np.argsort(-gaps, kind="stable")
@@ -240,7 +240,7 @@ def _case(
         best = index.trie.items_of(scores[0].argmax()[None])[0][0]
         grade = grades.get(int(best))
         first[name] = {"item": ids[best], "title": titles[best], "grade": grade}
-    one, other = (np.log(held) for held in ranks.values())
+    one, other = (np.log(ranks_of_model) for ranks_of_model in ranks.values())
     spread = np.abs(one - other)
     target = int(spread.argmax())  # the positive the two models disagree on most
     traces = {}
@@ -248,21 +248,21 @@ def _case(
         levels, rank = trace(
             model.stepper, memories[name], index.trie, sids[target], width=width, trie_normalized=False
         )
-        traces[name] = {"levels": [held.to_dict() for held in levels], "rank": rank}
+        traces[name] = {"levels": [level.to_dict() for level in levels], "rank": rank}
     return {
-        "query": _said(tests.texts[number], ids, titles),
+        "query": _query_text(tests.texts[number], ids, titles),
         "gain": gain,
         "measure": measure,
         "width": width,
         "target": {"item": ids[rows[target]], "title": titles[rows[target]], "grade": grades[int(rows[target])]},
         "sid": sids[target].tolist(),
-        "exact_rank": {name: held[target] for name, held in ranks.items()},
+        "exact_rank": {name: own[target] for name, own in ranks.items()},
         "first": first,
         "traces": traces,
     }
 
 
-def _said(query: Query, ids: Sequence[str], titles: Sequence[str]) -> str:
+def _query_text(query: Query, ids: Sequence[str], titles: Sequence[str]) -> str:
     """A query for a person: its words, or the titles of what was taken last."""
     if isinstance(query, str):
         return query
@@ -276,7 +276,7 @@ def _case_table(entries: list[dict[str, Any]], names: dict[str, str], measure: s
     for place, entry in enumerate(entries, start=1):
         lost = {}
         for name in (ours, theirs):
-            gone = next((held["level"] + 1 for held in entry["traces"][name]["levels"] if not held["kept"]), None)
+            gone = next((level["level"] + 1 for level in entry["traces"][name]["levels"] if not level["kept"]), None)
             rank = entry["traces"][name]["rank"]
             lost[name] = f"rank {rank}" if rank else f"lost at level {gone}"
         rows.append(
@@ -286,16 +286,16 @@ def _case_table(entries: list[dict[str, Any]], names: dict[str, str], measure: s
                 f"{entry['target']['title']} ({entry['target']['grade']:g})",
                 f"{entry['exact_rank'][ours]:,} / {entry['exact_rank'][theirs]:,}",
                 f"{lost[ours]} / {lost[theirs]}",
-                " / ".join(_first_said(entry["first"][name]) for name in (ours, theirs)),
+                " / ".join(_first_answer(entry["first"][name]) for name in (ours, theirs)),
             )
         )
     pair = " / ".join(names.values())
     columns = ("Query", f"Δ {measure}", "Target (grade)", f"Rank*, {pair}", f"Beam, {pair}", f"First answer, {pair}")
-    note = "The target is the positive whose Rank* differs most. A first answer without a grade is no positive."
+    note = "The target is the positive whose Rank* differs most. A first answer without a grade is not a positive."
     return Table("cases", "Cases, best and worst", columns, tuple(rows), (note,))
 
 
-def _first_said(first: dict[str, Any]) -> str:
+def _first_answer(first: dict[str, Any]) -> str:
     return first["title"] + ("" if first["grade"] is None else f" ({first['grade']:g})")
 
 
@@ -303,11 +303,11 @@ def _trace_figure(place: int, entry: dict[str, Any], names: dict[str, str]) -> F
     data = {
         "width": entry["width"],
         "series": {
-            said: [
-                {"rank": held["rank"], "kept": held["kept"], "gap": held["gap"]}
-                for held in entry["traces"][name]["levels"]
+            shown_name: [
+                {"rank": level["rank"], "kept": level["kept"], "gap": level["gap"]}
+                for level in entry["traces"][name]["levels"]
             ]
-            for name, said in names.items()
+            for name, shown_name in names.items()
         },
         "codes": entry["sid"],
     }

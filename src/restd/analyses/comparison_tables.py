@@ -53,11 +53,12 @@ def _training_sentence(summary: Summary) -> str:
     chosen_rates = {objective: best_rate(rates["probes"]) for objective, rates in summary.get("rates", {}).items()}
     rates = ", ".join(f"{rate:g} ({_label(summary, objective)})" for objective, rate in chosen_rates.items() if rate)
     unit = "users" if summary.get("task") == "recommend" else "queries"
+    split = {"valid": "validation", "train": "training"}.get(card["split"], card["split"])
     return (
         f"Every objective was trained {how} for {length} of {train['batch']} pairs "
         f"with a learning rate of {rates or format(train['lr'], 'g')} "
         f"and {len(seeds)} paired seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}), and evaluated on "
-        f"{card['queries']['judged']:,} {card['split']} {unit}."
+        f"{card['queries']['judged']:,} {split} {unit}."
     )
 
 
@@ -81,7 +82,7 @@ def _verdict(summary: Summary) -> str:
     elif difference["high"] < 0:
         verdict = "a loss"
     else:
-        verdict = "no difference that can be told from 0"
+        verdict = "not distinguishable from zero"
     return f"ResTD against {_label(summary, BASE)} in NDCG@10: {_with_interval(difference)}: {verdict}."
 
 
@@ -221,5 +222,5 @@ def _gain_figure(summary: Summary) -> Figure:
         f"Difference from {base}, in points",
         "intervals",
         {"series": series, "xlabel": f"points over {base} (95 % interval over queries)"},
-        "A bar that crosses the line cannot be told from no difference on these queries.",
+        "An interval that crosses the line is not distinguishable from zero on these queries.",
     )

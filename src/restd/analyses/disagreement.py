@@ -33,36 +33,36 @@ class Disagreement:
 
 def measure_disagreement(tests: TestSet, teachers: Teachers) -> Disagreement:
     """J_q of every query that has two positives or more."""
-    chosen, found, counts = [], [], []
+    chosen, divergences, counts = [], [], []
     for query in range(len(tests)):
         rows = tests.rows[tests.positives(query)]
         if len(rows) < 2:
             continue
-        held = teachers.corrected(torch.from_numpy(rows))[:, 0]
+        distributions = teachers.corrected(torch.from_numpy(rows))[:, 0]
         one, other = torch.triu_indices(len(rows), len(rows), offset=1)
         chosen.append(query)
-        found.append(float(jensen_shannon(held[one], held[other]).mean()))
+        divergences.append(float(jensen_shannon(distributions[one], distributions[other]).mean()))
         counts.append(len(rows))
     if len(chosen) < _LEAST:
         raise DataError(
-            f"{len(chosen)} queries have two positives or more; wanted at least {_LEAST} to look for an association."
+            f"Expected at least {_LEAST} queries with two positives or more, got {len(chosen)}. Use more test queries."
         )
-    return Disagreement(np.array(chosen), np.array(found), np.array(counts))
+    return Disagreement(np.array(chosen), np.array(divergences), np.array(counts))
 
 
 def disagreement(study: Study, *, ours: str = "restd") -> AnalysisResult:
     """Gains by disagreement: three strata, Spearman's ρ, and a regression adjusted for positives and starting score."""
-    held = measure_disagreement(study.tests, study_teachers(study))
-    strata = _strata(held)
+    measured = measure_disagreement(study.tests, study_teachers(study))
+    strata = _strata(measured)
     rivals = [name for name in ("base", "rbd") if name in study.comparison.objectives and name != ours]
     if not rivals:
-        raise DataError(f"There is nothing to hold {ours} against; the study needs base or rbd beside it.")
+        raise DataError(f"There is nothing to compare {ours} with. Add base or rbd to the study.")
     measures = [str(measure) for measure in study.comparison.measures]
     start = study.start
     groups, regressions = [], []
     for rival in rivals:
         gains = {
-            name: (study.mean_of_seeds(ours, name) - study.mean_of_seeds(rival, name))[held.queries]
+            name: (study.mean_of_seeds(ours, name) - study.mean_of_seeds(rival, name))[measured.queries]
             for name in measures
         }
         for number, name in enumerate(_STRATA):
@@ -72,17 +72,17 @@ def disagreement(study: Study, *, ours: str = "restd") -> AnalysisResult:
                     "against": rival,
                     "stratum": name,
                     "queries": int(inside.sum()),
-                    "divergence": float(held.divergence[inside].mean()),
-                    "positives": float(held.positives[inside].mean()),
+                    "divergence": float(measured.divergence[inside].mean()),
+                    "positives": float(measured.positives[inside].mean()),
                     **{measure: float(gains[measure][inside].mean()) for measure in measures},
                 }
             )
         for measure in [name for name in ("Recall@100", "NDCG@10") if name in measures]:
             before = start.values["sid"][measure] if start is not None else study.mean_of_seeds(rival, measure)
-            regressions.append(_regression(rival, measure, gains[measure], held, before[held.queries]))
+            regressions.append(_regression(rival, measure, gains[measure], measured, before[measured.queries]))
     numbers = {
-        "mean": float(held.divergence.mean()),
-        "queries": len(held.queries),
+        "mean": float(measured.divergence.mean()),
+        "queries": len(measured.queries),
         "strata": groups,
         "regressions": regressions,
         "adjusted_for": "the score before continuation" if start is not None else "the rival's own score",
@@ -90,34 +90,36 @@ def disagreement(study: Study, *, ours: str = "restd") -> AnalysisResult:
     return AnalysisResult(
         "disagreement",
         "Disagreement among a query's positives",
-        f"{len(held.queries):,} queries have two positives or more; the level-1 teachers of a query's positives are "
-        f"{numbers['mean']:.3f} nats apart on average (at most ln 2 = 0.693).",
+        f"{len(measured.queries):,} queries have two positives or more; the level-1 teachers of a query's positives "
+        f"are {numbers['mean']:.3f} nats apart on average (at most ln 2 = 0.693).",
         (_strata_table(groups, measures), _regression_table(regressions, numbers["adjusted_for"])),
         (_figure(groups, measures),),
         numbers,
     )
 
 
-def _strata(held: Disagreement) -> np.ndarray:
+def _strata(measured: Disagreement) -> np.ndarray:
     """Thirds by J_q whose sizes differ by at most one, ties by query."""
-    order = np.lexsort((held.queries, held.divergence))
+    order = np.lexsort((measured.queries, measured.divergence))
     strata = np.empty(len(order), np.int64)
     for number, part in enumerate(np.array_split(order, len(_STRATA))):
         strata[part] = number
     return strata
 
 
-def _regression(rival: str, measure: str, gain: np.ndarray, held: Disagreement, before: np.ndarray) -> dict[str, Any]:
+def _regression(
+    rival: str, measure: str, gain: np.ndarray, measured: Disagreement, before: np.ndarray
+) -> dict[str, Any]:
     """Δ_q = α + β J_q / 0.1 + γ ln(1 + m_q) + η s_q + e, with HC3 errors."""
-    columns = [np.ones(len(gain)), held.divergence / _UNIT, np.log1p(held.positives), before]
+    columns = [np.ones(len(gain)), measured.divergence / _UNIT, np.log1p(measured.positives), before]
     beta, error = regression_hc3(np.stack(columns, axis=1), gain)
     freedom = max(len(gain) - len(columns), 1)
     reach = float(stats.t.ppf(0.975, freedom)) * error[1]
-    if np.ptp(gain) == 0 or np.ptp(held.divergence) == 0:
+    if np.ptp(gain) == 0 or np.ptp(measured.divergence) == 0:
         spearman, p = 0.0, 1.0
     else:
-        found: Any = stats.spearmanr(held.divergence, gain)
-        spearman, p = float(found.statistic), float(found.pvalue)
+        correlation: Any = stats.spearmanr(measured.divergence, gain)
+        spearman, p = float(correlation.statistic), float(correlation.pvalue)
     return {
         "against": rival,
         "measure": measure,

@@ -43,7 +43,7 @@ class Course:
         records = read_log(log) if log.is_file() else []
         steps = [record for record in records if "sid_loss" in record]
         if not steps:
-            raise DataError(f"{log} has no record of an update, so how the run learned is not known; train it again.")
+            raise DataError(f"{log} has no record of an update, so its training cannot be analysed; train it again.")
         return cls.of(steps, [record for record in records if "validation" in record])
 
     @classmethod
@@ -51,18 +51,18 @@ class Course:
         """Take the records of updates and of validations, both in order.
 
         >>> steps = [{"update": n, "sid_loss": 4.0 - n, "kl": 2.0, "weight": 0.1, "capped": 0.0} for n in (1, 2)]
-        >>> held = Course.of(steps, [{"update": 2, "valid_loss": 2.5, "validation": 7.0}])
-        >>> held.loss, held.validation, round(held.share, 4)
+        >>> course = Course.of(steps, [{"update": 2, "valid_loss": 2.5, "validation": 7.0}])
+        >>> course.loss, course.validation, round(course.share, 4)
         ((2.5,), (7.0,), 0.0833)
         """
-        ends = [held["update"] for held in validations]
+        ends = [record["update"] for record in validations]
         if not ends:
             last = np.linspace(0, len(steps), min(_PARTS, len(steps)) + 1)[1:].astype(int) - 1
             ends = [steps[place]["update"] for place in last]
-        part = np.searchsorted(ends, [held["update"] for held in steps]).clip(max=len(ends) - 1)
+        part = np.searchsorted(ends, [record["update"] for record in steps]).clip(max=len(ends) - 1)
 
         def column(name: str) -> Float[np.ndarray, "update"]:
-            return np.array([held[name] for held in steps])
+            return np.array([record[name] for record in steps])
 
         def means(values: Float[np.ndarray, "update"]) -> tuple[float, ...]:
             return tuple((np.bincount(part, values) / np.bincount(part)).tolist())
@@ -74,8 +74,8 @@ class Course:
         added = [(one * other / loss).mean() for one, other in zip(parts, weights, strict=True)]
         return cls(
             means(loss),
-            tuple(held["valid_loss"] for held in validations),
-            tuple(held["validation"] for held in validations),
+            tuple(record["valid_loss"] for record in validations),
+            tuple(record["validation"] for record in validations),
             means(np.sum(parts, axis=0)) if parts else (),
             float(np.sum(added)),
             float(np.mean([column(f"{kind}capped") for kind in kinds])) if kinds else 0.0,
@@ -96,17 +96,19 @@ def learning(study: Study) -> AnalysisResult:
     }
     first = next(iter(courses.values()))[0]
     looks_at = _LOOKS_AT[comparison.config.train.select]
-    labels = [str(number + 1) for number in range(max(len(held.loss) for runs in courses.values() for held in runs))]
+    labels = [
+        str(number + 1) for number in range(max(len(course.loss) for runs in courses.values() for course in runs))
+    ]
     losses: dict[str, list[float]] = {}
     scores: dict[str, list[float]] = {}
     for name, runs in courses.items():
-        said = label(name, task)
-        losses[f"{said}, training"] = _mean([held.loss for held in runs])
+        shown_name = label(name, task)
+        losses[f"{shown_name}, training"] = _mean([course.loss for course in runs])
         if first.validation:
-            losses[f"{said}, validation"] = _mean([held.valid_loss for held in runs])
-            scores[said] = _mean([held.validation for held in runs])
+            losses[f"{shown_name}, validation"] = _mean([course.valid_loss for course in runs])
+            scores[shown_name] = _mean([course.validation for course in runs])
     unit = "epoch" if first.validation else "tenth of the run"
-    figures = [_figure("losses", "Generation loss", labels, losses, unit, "loss a code (nats)")]
+    figures = [_figure("losses", "Generation loss", labels, losses, unit, "loss per code (nats)")]
     if comparison.config.train.select != "loss" and scores:
         figures.insert(0, _figure("validation", f"What early stopping saw: {looks_at}", labels, scores, unit, looks_at))
     return AnalysisResult(
@@ -117,7 +119,7 @@ def learning(study: Study) -> AnalysisResult:
         (_table(courses, looks_at, {name: label(name, task) for name in courses}),),
         tuple(figures),
         {
-            name: {str(seed): asdict(held) for seed, held in zip(comparison.seeds, runs, strict=True)}
+            name: {str(seed): asdict(course) for seed, course in zip(comparison.seeds, runs, strict=True)}
             for name, runs in courses.items()
         },
     )
@@ -126,7 +128,7 @@ def learning(study: Study) -> AnalysisResult:
 def _mean(runs: Sequence[Sequence[float]]) -> list[float]:
     """Part by part, over the parts that all runs have."""
     shortest = min(map(len, runs))
-    return np.mean([held[:shortest] for held in runs], axis=0).tolist()
+    return np.mean([values[:shortest] for values in runs], axis=0).tolist()
 
 
 def _table(courses: Mapping[str, Sequence[Course]], looks_at: str, names: Mapping[str, str]) -> Table:
@@ -135,19 +137,19 @@ def _table(courses: Mapping[str, Sequence[Course]], looks_at: str, names: Mappin
 
     rows = []
     for name, runs in courses.items():
-        bests = [(held, held.best) for held in runs]
-        known = [(held, best) for held, best in bests if best is not None]
-        distils = [held for held in runs if held.divergence]
+        bests = [(course, course.best) for course in runs]
+        known = [(course, best) for course, best in bests if best is not None]
+        distils = [course for course in runs if course.divergence]
         rows.append(
             (
                 names[name],
                 ", ".join(str(best + 1) for _, best in known) or "–",
-                spread([held.validation[best] for held, best in known]),
-                spread([held.loss[-1] for held in runs]),
-                spread([held.valid_loss[-1] for held, _ in known]),
-                spread([held.divergence[-1] for held in distils]),
-                spread([100 * held.share for held in distils]),
-                spread([100 * held.capped for held in distils]),
+                spread([course.validation[best] for course, best in known]),
+                spread([course.loss[-1] for course in runs]),
+                spread([course.valid_loss[-1] for course, _ in known]),
+                spread([course.divergence[-1] for course in distils]),
+                spread([100 * course.share for course in distils]),
+                spread([100 * course.capped for course in distils]),
             )
         )
     heads = ("Training objective", "best epoch", f"best {looks_at}", "training loss", "validation loss", "KL")

@@ -29,12 +29,12 @@ _FIT, _HELD_OUT = 1_024, 512
 _RESAMPLES = 2_000
 
 Cells = dict[tuple[int, int], np.ndarray]
-"""By state and target level, 0-based: one value a query."""
+"""By state and target level, 0-based: one value per query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """One row a query and positive item: the query's number and the item's row."""
+    """One row per query and positive item: the query's number and the item's row."""
 
     texts: tuple[Query, ...]
     query: Int64[np.ndarray, "row"]
@@ -42,10 +42,10 @@ class Rows:
 
 
 def probe_queries(sets: Sequence[TestSet], *, seed: int) -> tuple[Rows, Rows]:
-    """Two disjoint lots of held-out queries: up to 1,024 to fit on, and up to 512 (at most a third) to judge."""
-    pool = [(held, number) for held in sets for number in range(len(held))]
+    """Two disjoint lots of held-out queries: up to 1,024 to fit on, and up to 512 (at most a third) to evaluate on."""
+    pool = [(tests, number) for tests in sets for number in range(len(tests))]
     if len(pool) < 6:
-        raise DataError(f"{len(pool)} held-out queries are too few to fit and judge a probe; wanted six or more.")
+        raise DataError(f"Expected at least 6 held-out queries to fit and evaluate a probe, got {len(pool)}.")
     order = np.random.default_rng(seed).permutation(len(pool))
     judged = min(_HELD_OUT, len(pool) // 3)
     lots = order[judged : judged + _FIT], order[:judged]
@@ -54,8 +54,8 @@ def probe_queries(sets: Sequence[TestSet], *, seed: int) -> tuple[Rows, Rows]:
 
 
 def _rows(chosen: Sequence[tuple[TestSet, int]]) -> Rows:
-    texts = tuple(held.texts[number] for held, number in chosen)
-    items = [held.rows[held.positives(number)] for held, number in chosen]
+    texts = tuple(tests.texts[number] for tests, number in chosen)
+    items = [tests.rows[tests.positives(number)] for tests, number in chosen]
     query = np.repeat(np.arange(len(chosen)), [len(rows) for rows in items])
     return Rows(texts, query, np.concatenate(items))
 
@@ -70,12 +70,12 @@ def decoder_states(
     backbone.eval()
     prepared = backbone.prepare_queries(rows.texts, index)
     sids = torch.from_numpy(index.sids[rows.item].astype(np.int64))
-    found = []
+    parts = []
     for start in range(0, len(rows.item), _BATCH):
         part = slice(start, start + _BATCH)
         memory = backbone.encode(prepared.batch(rows.query[part]).to(device))
-        found.append(backbone.states(memory, sids[part].to(device)).states[:, :levels].cpu())
-    return torch.cat(found)
+        parts.append(backbone.states(memory, sids[part].to(device)).states[:, :levels].cpu())
+    return torch.cat(parts)
 
 
 def fit_probe(
@@ -130,15 +130,15 @@ def probe_model(
     levels = teachers.teacher.geometry.levels
     read, shown = (decoder_states(model, index, rows, levels=levels, device=device) for rows in (fit, held_out))
     learned, wanted = (teachers.corrected(torch.from_numpy(rows.item)) for rows in (fit, held_out))
-    found: Cells = {}
+    cells: Cells = {}
     counts = np.bincount(held_out.query)
     for offset in range(offsets):
         probe = fit_probe(read, learned, teachers, offset=offset)
         with torch.no_grad():
             divergence = probe_divergence(probe, shown, wanted, teachers, offset=offset).numpy()
         for state in range(levels - offset):
-            found[state, state + offset] = np.bincount(held_out.query, weights=divergence[:, state]) / counts
-    return found
+            cells[state, state + offset] = np.bincount(held_out.query, weights=divergence[:, state]) / counts
+    return cells
 
 
 def probes(study: Study) -> AnalysisResult:
@@ -174,8 +174,8 @@ def probes(study: Study) -> AnalysisResult:
             tables.append(_future_table(numbers["future"], levels))
     numbers["queries"] = {"fit": len(fit.texts), "judged": len(held_out.texts)}
     says = (
-        f"Frozen states, {numbers['queries']['fit']:,} held-out queries to fit a probe, {len(held_out.texts):,} "
-        "others to judge it; above zero, the probe reads the quantiser's preference better off the states."
+        f"Frozen states, {numbers['queries']['fit']:,} held-out queries to fit a probe, and {len(held_out.texts):,} "
+        "others to evaluate it. Above zero, the probe reads the quantiser's preferences better from the states."
     )
     return AnalysisResult(
         "probes", "Probes of current and future preferences", says, tuple(tables), tuple(figures), numbers
@@ -186,8 +186,8 @@ def _held_out_splits(study: Study) -> list[str]:
     """The validation queries, where the data has any, and those of the study."""
     if study.comparison.task == "recommend":
         return [study.comparison.split]  # a user is in every split, and must not be fitted on and judged
-    found = set(read_judgments(study.comparison.data)["split"].to_pylist())
-    return [split for split in dict.fromkeys(("valid", study.comparison.split)) if split in found]
+    splits = set(read_judgments(study.comparison.data)["split"].to_pylist())
+    return [split for split in dict.fromkeys(("valid", study.comparison.split)) if split in splits]
 
 
 def _measured(
@@ -200,15 +200,15 @@ def _measured(
     offsets: int,
     advance: Any,
 ) -> dict[str, list[Cells]]:
-    found: dict[str, list[Cells]] = {}
+    cells_by_objective: dict[str, list[Cells]] = {}
     for objective in objectives:
         for seed in seeds:
             model = study.model(objective, seed)
             device = study.comparison.device
-            held = probe_model(model, study.index, teachers, fit, held_out, offsets=offsets, device=device)
-            found.setdefault(objective, []).append(held)
+            cells = probe_model(model, study.index, teachers, fit, held_out, offsets=offsets, device=device)
+            cells_by_objective.setdefault(objective, []).append(cells)
             advance(1)
-    return found
+    return cells_by_objective
 
 
 def _reduction(
@@ -217,7 +217,7 @@ def _reduction(
     cell: tuple[int, int],
 ) -> dict[str, float]:
     """100 (1 - KL_ours / KL_theirs) of seed-averaged KL, with a paired interval over queries."""
-    one, other = (np.mean([held[cell] for held in side], axis=0) for side in (ours, theirs))
+    one, other = (np.mean([cells[cell] for cells in side], axis=0) for side in (ours, theirs))
     draws = np.random.default_rng(0).integers(len(one), size=(_RESAMPLES, len(one)))
     drawn = 100 * (1 - one[draws].mean(1) / other[draws].mean(1))
     low, high = np.percentile(drawn, [2.5, 97.5])
@@ -246,14 +246,14 @@ def _current_table(entries: list[dict[str, Any]], task: Task) -> Table:
 
 
 def _future_table(entries: list[dict[str, Any]], levels: int) -> Table:
-    held = {(entry["state"], entry["target"]): entry for entry in entries}
+    entry_of = {(entry["state"], entry["target"]): entry for entry in entries}
     rows = tuple(
         (
             f"state {state}",
             *(
-                f"{held[state, target]['reduction']:+.2f} [{held[state, target]['low']:+.2f}, "
-                f"{held[state, target]['high']:+.2f}]"
-                if (state, target) in held
+                f"{entry_of[state, target]['reduction']:+.2f} [{entry_of[state, target]['low']:+.2f}, "
+                f"{entry_of[state, target]['high']:+.2f}]"
+                if (state, target) in entry_of
                 else ""
                 for target in range(1, levels + 1)
             ),

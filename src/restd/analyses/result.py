@@ -50,7 +50,7 @@ class AnalysisResult:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "AnalysisResult":
+    def from_dict(cls, values: Mapping[str, Any]) -> "AnalysisResult":
         """Read `to_dict` back, from JSON too."""
         tables = tuple(
             Table(
@@ -61,10 +61,10 @@ class AnalysisResult:
                 tuple(entry["notes"]),
                 tuple((row, column) for row, column in entry["best"]),
             )
-            for entry in held["tables"]
+            for entry in values["tables"]
         )
-        figures = tuple(Figure(**entry) for entry in held["figures"])
-        return cls(held["name"], held["title"], held["says"], tables, figures, held["data"], held["of"])
+        figures = tuple(Figure(**entry) for entry in values["figures"])
+        return cls(values["name"], values["title"], values["says"], tables, figures, values["data"], values["of"])
 
 
 def best_of_columns(values: Sequence[Sequence[float | None]]) -> tuple[tuple[int, int], ...]:
@@ -73,9 +73,11 @@ def best_of_columns(values: Sequence[Sequence[float | None]]) -> tuple[tuple[int
     >>> best_of_columns([[1.0, 5.0], [2.0, 5.0]])
     ((1, 1), (0, 2), (1, 2))
     """
-    found = []
+    cells = []
     for column in range(len(values[0]) if values else 0):
-        held = [row[column] for row in values]
-        most = max((value for value in held if value is not None), default=None)
-        found += [(number, column + 1) for number, value in enumerate(held) if value is not None and value == most]
-    return tuple(found)
+        column_values = [row[column] for row in values]
+        most = max((value for value in column_values if value is not None), default=None)
+        cells += [
+            (number, column + 1) for number, value in enumerate(column_values) if value is not None and value == most
+        ]
+    return tuple(cells)

@@ -22,7 +22,7 @@ _WORDS: Mapping[Task, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Queries parted by a number they have."""
+    """Queries divided by a number that each has."""
 
     of: Int64[np.ndarray, "query"]
     """Number of each query's slice."""
@@ -31,12 +31,12 @@ class Slices:
 
 
 def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices:
-    """Queries in up to `parts` slices of like size by a number, and those whose number is zero for themselves.
+    """Queries in up to `parts` slices of similar size by a number; those whose number is zero are a slice of their own.
 
     Equal numbers stay together, so where many are alike there are fewer slices.
 
-    >>> found = sliced(np.array([0.0, 1, 2, 2, 3, 9, 0, 4, 5]), parts=2)
-    >>> found.names, found.of.tolist()
+    >>> slices = sliced(np.array([0.0, 1, 2, 2, 3, 9, 0, 4, 5]), parts=2)
+    >>> slices.names, slices.of.tolist()
     (('0', '1–2', '3–9'), [0, 1, 1, 1, 2, 2, 0, 2, 2])
     """
     above = np.sort(values[values > 0])
@@ -52,7 +52,7 @@ def sliced(values: Float[np.ndarray, "query"], *, parts: int = _PARTS) -> Slices
 
 
 def _number(value: float) -> str:
-    """A number as it stands on an axis.
+    """A number as it is shown on an axis.
 
     >>> _number(3.0), _number(2.345), _number(12500.0)
     ('3', '2.35', '12,500')
@@ -60,7 +60,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:.3g}"
 
 
-def told_apart(tests: TestSet) -> dict[str, Slices]:
+def make_slices(tests: TestSet) -> dict[str, Slices]:
     """Slices by training pairs of a query's positives (`answers`) and by words or items of the query (`length`)."""
     known = np.add.reduceat(tests.trained, tests.first[:-1]) / np.diff(tests.first)
     long = [len(query.items) if isinstance(query, History) else len(query.split()) for query in tests.texts]
@@ -72,32 +72,32 @@ def slices(study: Study, *, ours: str = "restd", theirs: str = "base") -> Analys
     task = study.tests.task
     measures = [str(measure) for measure in study.comparison.measures]
     shown = "NDCG@10" if "NDCG@10" in measures else measures[0]
-    rankers = {name: found.values["sid"] for name, found in study.baselines.items()}
+    rankers = {name: evaluation.values["sid"] for name, evaluation in study.baselines.items()}
     for name in dict.fromkeys((theirs, ours)):
         rankers[name] = {measure: study.mean_of_seeds(name, measure) for measure in measures}
     tables, figures, numbers = [], [], {}
-    for name, parted in told_apart(study.tests).items():
+    for name, partition in make_slices(study.tests).items():
         entries = [
             {
                 "slice": text,
-                "queries": int((parted.of == number).sum()),
+                "queries": int((partition.of == number).sum()),
                 "scores": {
-                    ranker: {measure: float(values[measure][parted.of == number].mean()) for measure in measures}
+                    ranker: {measure: float(values[measure][partition.of == number].mean()) for measure in measures}
                     for ranker, values in rankers.items()
                 },
-                "gain": asdict(bootstrap_mean((rankers[ours][shown] - rankers[theirs][shown])[parted.of == number])),
+                "gain": asdict(bootstrap_mean((rankers[ours][shown] - rankers[theirs][shown])[partition.of == number])),
             }
-            for number, text in enumerate(parted.names)
+            for number, text in enumerate(partition.names)
         ]
         numbers[name] = entries
         tables.append(_table(name, entries, shown, task, ours, theirs))
         figures.append(_figure(name, entries, shown, task))
-    asked = "histories" if task == "recommend" else "queries"
+    unit = "histories" if task == "recommend" else "queries"
     return AnalysisResult(
         "slices",
         "For whom",
-        f"{len(study.tests):,} {asked} in slices of like size, by how often training names what answers them and by "
-        f"their length; what training never names is a slice of its own. {shown} of each, over seeds "
+        f"{len(study.tests):,} {unit} in slices of similar size, by how often training names their answers and by "
+        f"their length. Answers that training never names are a slice of their own. {shown} of each, mean over seeds "
         f"{', '.join(map(str, study.comparison.seeds))}.",
         tuple(tables),
         tuple(figures),
@@ -112,19 +112,19 @@ def _table(name: str, entries: list[dict[str, Any]], shown: str, task: Task, our
         (
             entry["slice"],
             f"{entry['queries']:,}",
-            *(f"{score:.2f}" for score in held),
+            *(f"{score:.2f}" for score in slice_scores),
             "{mean:+.2f} [{low:+.2f}, {high:+.2f}]".format(**entry["gain"]),
         )
-        for entry, held in zip(entries, scores, strict=True)
+        for entry, slice_scores in zip(entries, scores, strict=True)
     )
     # the best of a row: what stands in columns there stands in rows here
     best = tuple((row - 1, column + 2) for column, row in best_of_columns(list(zip(*scores, strict=True))))
     heads = (label(ranker, task) for ranker in rankers)
-    asked = "users" if task == "recommend" else "queries"
-    columns = (_WORDS[task][name], asked, *heads, f"{label(ours, task)} − {label(theirs, task)}")
+    unit = "users" if task == "recommend" else "queries"
+    columns = (_WORDS[task][name], unit, *heads, f"{label(ours, task)} − {label(theirs, task)}")
     notes = (
-        f"{shown}, mean over seeds; differences in points with 95 % bootstrap intervals, each slice for itself: "
-        "without a correction for their number they are to be looked at, not tested.",
+        f"{shown}, mean over seeds; differences in points with 95 % bootstrap intervals for each slice. They are "
+        "not corrected for the number of slices, so they describe and do not test.",
     )
     return Table(name, f"{shown} by {_lower(_WORDS[task][name])}", columns, rows, notes, best)
 

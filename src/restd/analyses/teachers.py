@@ -69,7 +69,7 @@ def jensen_shannon(one: Float[Tensor, "*pair code"], other: Float[Tensor, "*pair
     0.6931
     """
     mean = (one + other) / 2
-    entropies = [torch.special.entr(held.double()).sum(-1) for held in (mean, one, other)]
+    entropies = [torch.special.entr(distribution.double()).sum(-1) for distribution in (mean, one, other)]
     return (entropies[0] - (entropies[1] + entropies[2]) / 2).clamp_min(0.0)
 
 
@@ -78,19 +78,19 @@ def conflicts(index: SidIndex, settings: DistillSettings) -> AnalysisResult:
 
     At level 1 both rates are one: the first residual is the latent itself, whatever was edited later.
     """
-    held = Teachers.of(index, settings)
-    geometry = held.teacher.geometry
+    teachers = Teachers.of(index, settings)
+    geometry = teachers.teacher.geometry
     contradicted, needed = [], []
     for rows in torch.arange(len(index)).split(_ROWS):
-        raw, stored = held.raw(rows), geometry.stored(rows)[..., None]
+        raw, stored = teachers.raw(rows), geometry.stored(rows)[..., None]
         own = raw.gather(-1, stored)
         rival = raw.scatter(-1, stored, 0.0).amax(-1, keepdim=True)
         contradicted.append((rival > own)[..., 0])
-        needed.append(correction_weight(own, rival, margin=held.margin)[..., 0])
+        needed.append(correction_weight(own, rival, margin=teachers.margin)[..., 0])
     conflict, epsilon = torch.cat(contradicted).numpy(), torch.cat(needed).numpy()
     edited = index.edited
     levels = [
-        _level(level, edited[:, level], conflict[:, level], epsilon[:, level], floor=held.floor)
+        _level(level, edited[:, level], conflict[:, level], epsilon[:, level], floor=teachers.floor)
         for level in range(geometry.levels)
     ]
     cells = tuple(
@@ -125,7 +125,7 @@ def conflicts(index: SidIndex, settings: DistillSettings) -> AnalysisResult:
     )
     says = (
         f"{len(index):,} items, policy {index.policy}. A conflict is an item whose stored code is not the one its raw "
-        "teacher likes best; training on it uncorrected would contradict the generation loss."
+        "teacher prefers; training on it uncorrected would contradict the generation loss."
     )
     return AnalysisResult(
         "conflicts", "Conflicts between teacher and stored SID", says, (table,), (figure,), {"levels": levels}
@@ -161,12 +161,12 @@ def variation(index: SidIndex, settings: DistillSettings, *, pairs: int = _PAIRS
     decile = np.empty(len(index), np.int64)
     decile[order] = np.arange(len(index)) * _DECILES // len(index)
     first, second = _same_group_pairs(index.sids[:, 0].astype(np.int64) * _DECILES + decile, pairs, seed=seed)
-    found = jensen_shannon(teacher[torch.from_numpy(first)], teacher[torch.from_numpy(second)]).numpy()
+    divergences = jensen_shannon(teacher[torch.from_numpy(first)], teacher[torch.from_numpy(second)]).numpy()
     numbers = {
-        "pairs": len(found),
-        "mean": float(found.mean()),
-        "median": float(np.median(found)),
-        "p95": float(np.percentile(found, 95)),
+        "pairs": len(divergences),
+        "mean": float(divergences.mean()),
+        "median": float(np.median(divergences)),
+        "p95": float(np.percentile(divergences, 95)),
         "most_possible": float(np.log(2)),
     }
     cells = (f"{numbers['pairs']:,}", *(f"{numbers[name]:.4f}" for name in ("mean", "median", "p95")))
@@ -177,7 +177,7 @@ def variation(index: SidIndex, settings: DistillSettings, *, pairs: int = _PAIRS
         (("level 1, corrected", *cells),),
         ("0 would mean that code and confidence say everything; ln 2 = 0.6931 is the most possible.",),
     )
-    counts, edges = np.histogram(found, bins=30)
+    counts, edges = np.histogram(divergences, bins=30)
     figure = Figure(
         "variation",
         "Divergence of teachers that share code and entropy",
@@ -191,8 +191,8 @@ def variation(index: SidIndex, settings: DistillSettings, *, pairs: int = _PAIRS
         },
     )
     says = (
-        f"Two items of one code and one entropy decile have teachers {numbers['mean']:.4f} nats apart on average, "
-        "of at most 0.6931: so much of a teacher neither the stored code nor its confidence can tell."
+        f"The teachers of two items with the same code and entropy decile are {numbers['mean']:.4f} nats apart on "
+        "average, of at most 0.6931. The stored code and its confidence do not determine this part of a teacher."
     )
     return AnalysisResult("variation", "Variation of teachers within a code", says, (table,), (figure,), numbers)
 

@@ -1,7 +1,7 @@
 """Whether the quantiser's preferences say what users take next: counted, without a model that has to learn it first.
 
 From the first code of the latest item to the first code of the next one, transitions are counted twice: once as stored
-codes, once as what the next item's teacher spreads over the codes. If the second kind of counting foretells held-out
+codes, once as what the next item's teacher spreads over the codes. If the second kind of counting predicts held-out
 transitions better, the teacher knows something of next items that the stored code does not say. A model that is taught
 by it and gains nothing then does so for other reasons.
 """
@@ -27,7 +27,7 @@ SHARES = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """What part of a count is spread as the teacher says; the rest goes to the stored code."""
 BELIEFS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Transitions that how often codes come at all is worth beside those that were counted."""
-_SAID = "{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+_INTERVAL = "{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
 _BEYOND = "the item beyond its code"
 _NAMES = {
     "own": "the item's own teacher",
@@ -55,17 +55,17 @@ class Steps:
 
 def log_chances(
     counted: Steps,
-    asked: Steps,
+    targets: Steps,
     codes: Int64[np.ndarray, "item"],
     spread: Float[np.ndarray, "item code"],
     *,
     belief: float,
 ) -> Float[np.ndarray, "step"]:
-    """Logarithm of what counted transitions give to the stored code of each asked one.
+    """Logarithm of what counted transitions give to the stored code of each target.
 
     Args:
         counted: transitions to count.
-        asked: transitions to foretell.
+        targets: transitions to predict.
         codes: stored first code of each item.
         spread: how one transition to an item is shared among the codes.
         belief: transitions that the frequency of stored codes is worth.
@@ -80,13 +80,13 @@ def log_chances(
     pairs = coo_array((np.ones(len(counted.item)), (counted.before, counted.item)), shape=(size, len(codes)))
     counts = np.asarray(pairs.tocsr() @ spread)
     rows = (counts + belief * often / often.sum()) / (counts.sum(1, keepdims=True) + belief)
-    return np.log(rows[asked.before, codes[asked.item]])
+    return np.log(rows[targets.before, codes[targets.item]])
 
 
 def transitions(study: Study, *, seed: int = 0) -> AnalysisResult:
     """Log-likelihood of held-out transitions by what share of a count the teacher spreads, whose teacher it may be.
 
-    How much is believed of frequencies is chosen on every other validation user, row by row; the others are asked.
+    How much frequencies count is chosen on every other validation user, row by row; the others are predicted.
     The test's items have no part in it.
 
     Args:
@@ -94,13 +94,15 @@ def transitions(study: Study, *, seed: int = 0) -> AnalysisResult:
         seed: of who takes whose teacher.
     """
     if study.comparison.task != "recommend":
-        raise DataError("Transitions are those of histories; this study compares answers to queries.")
+        raise DataError(
+            "This study compares answers to queries. The analysis of transitions needs a study of histories."
+        )
     codes = study.index.sids[:, 0].astype(np.int64)
     histories = Histories.read(study.comparison.data)[0].over(study.index.table.ids)[0]
-    counted, held = (Steps.of(leave_one_out(histories, split), codes) for split in ("train", "valid"))
-    if len(held.item) < 4:
-        raise DataError(f"{len(held.item)} validation users were found; wanted at least 4, half of them to choose on.")
-    chosen_on, asked = held.pick(slice(0, None, 2)), held.pick(slice(1, None, 2))
+    counted, held_out = (Steps.of(leave_one_out(histories, split), codes) for split in ("train", "valid"))
+    if len(held_out.item) < 4:
+        raise DataError(f"Expected at least 4 validation users, half of them to choose on; got {len(held_out.item)}.")
+    chosen_on, targets = held_out.pick(slice(0, None, 2)), held_out.pick(slice(1, None, 2))
     teachers = study_teachers(study)
     own = teachers.taught(len(study.index), level=0).double().numpy()
     of_code = code_mean(teachers.teacher, torch.arange(len(study.index))).table[0].double().numpy()
@@ -108,60 +110,64 @@ def transitions(study: Study, *, seed: int = 0) -> AnalysisResult:
     kinds = {"own": own, "code-mean": of_code[codes]}
     kinds["another"] = own[np.random.default_rng(seed).permutation(len(own))]
 
-    def foretold(spread: Float[np.ndarray, "item code"]) -> Float[np.ndarray, "step"]:
+    def predict(spread: Float[np.ndarray, "item code"]) -> Float[np.ndarray, "step"]:
         tried = {belief: log_chances(counted, chosen_on, codes, spread, belief=belief).mean() for belief in BELIEFS}
-        return log_chances(counted, asked, codes, spread, belief=max(tried, key=lambda belief: tried[belief]))
+        return log_chances(counted, targets, codes, spread, belief=max(tried, key=lambda belief: tried[belief]))
 
-    plain = foretold(stored)
+    plain = predict(stored)
     softly = {
-        name: [foretold((1 - share) * stored + share * teacher) for share in SHARES] for name, teacher in kinds.items()
+        name: [predict((1 - share) * stored + share * teacher) for share in SHARES] for name, teacher in kinds.items()
     }
-    found = {
+    numbers = {
         "stored": float(-plain.mean()),
         "counted": len(counted.item),
-        "asked": len(asked.item),
-        "gains": {name: [asdict(bootstrap_mean(chances - plain)) for chances in held] for name, held in softly.items()},
+        "asked": len(targets.item),
+        "gains": {
+            name: [asdict(bootstrap_mean(chances - plain)) for chances in by_share] for name, by_share in softly.items()
+        },
         "beyond": [
             asdict(bootstrap_mean(own - mean)) for own, mean in zip(softly["own"], softly["code-mean"], strict=True)
         ],
     }
-    return _finding(found)
+    return _result(numbers)
 
 
-def _finding(found: Mapping[str, Any]) -> AnalysisResult:
-    columns = {**{_NAMES[name]: held for name, held in found["gains"].items()}, _BEYOND: found["beyond"]}
+def _result(numbers: Mapping[str, Any]) -> AnalysisResult:
+    columns = {**{_NAMES[name]: gains for name, gains in numbers["gains"].items()}, _BEYOND: numbers["beyond"]}
     rows = tuple(
-        (f"{share:.0%}", *(_SAID.format(**held[number]) for held in columns.values()))
+        (f"{share:.0%}", *(_INTERVAL.format(**gains[number]) for gains in columns.values()))
         for number, share in enumerate(SHARES)
     )
-    best = best_of_columns([[held[number]["mean"] for held in columns.values()] for number in range(len(SHARES))])
+    best = best_of_columns([[gains[number]["mean"] for gains in columns.values()] for number in range(len(SHARES))])
     table = Table(
         "transitions",
         "Nats gained on a held-out transition by counting softly",
         ("Share of a count that is spread", *columns),
         rows,
         (
-            f"Counted as stored codes, a transition costs {found['stored']:.4f} nats. 95 % bootstrap intervals over "
-            "users; the last column is the first less the second.",
+            f"Counted as stored codes, a transition costs {numbers['stored']:.4f} nats. 95 % bootstrap intervals over "
+            "users; the last column is the first minus the second.",
         ),
         best,
     )
     figure = Figure(
         "transitions",
-        "What the teacher knows of next items",
+        "What the teacher knows about next items",
         "lines",
         {
             "labels": [f"{share:.0%}" for share in SHARES],
-            "series": {name: [entry["mean"] for entry in held] for name, held in columns.items() if name != _BEYOND},
+            "series": {name: [entry["mean"] for entry in gains] for name, gains in columns.items() if name != _BEYOND},
             "xlabel": "share of a count that the teacher spreads",
-            "ylabel": "nats gained a transition",
+            "ylabel": "nats gained per transition",
         },
     )
-    most = int(np.argmax([entry["mean"] for entry in found["gains"]["own"]]))
+    most = int(np.argmax([entry["mean"] for entry in numbers["gains"]["own"]]))
     says = (
-        f"{found['counted']:,} transitions between first codes were counted, {found['asked']:,} of validation users "
-        f"foretold. With {SHARES[most]:.0%} of each count spread as the item's own teacher says, a transition is "
-        f"foretold {_SAID.format(**found['gains']['own'][most])} nats better than by stored codes alone; what the item "
-        f"adds to the mean of its code is {_SAID.format(**found['beyond'][most])} of that."
+        f"{numbers['counted']:,} transitions between first codes were counted, and {numbers['asked']:,} of validation "
+        f"users predicted. With {SHARES[most]:.0%} of each count spread as the item's own teacher prefers, the "
+        f"prediction of a transition is {_INTERVAL.format(**numbers['gains']['own'][most])} nats better than by stored "
+        f"codes alone. Of that, the item adds {_INTERVAL.format(**numbers['beyond'][most])} to the mean of its code."
     )
-    return AnalysisResult("transitions", "What teachers know of next items", says, (table,), (figure,), dict(found))
+    return AnalysisResult(
+        "transitions", "What teachers know about next items", says, (table,), (figure,), dict(numbers)
+    )

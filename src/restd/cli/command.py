@@ -1,4 +1,4 @@
-"""How commands are declared: renamed options and moved commands that go on working, and a group with a short form."""
+"""How commands are declared: renamed options and moved commands that still work, and a group with a short form."""
 
 from collections.abc import Callable
 from copy import copy
@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from restd.cli.console import warn
 
 RENAMED = {"--width": "--beam", "--rates": "--learning-rates", "--keep-heads": "--head-mode"}
-"""Options under their old names, which go on working for one release."""
+"""Options under their old names, which still work for one release."""
 LISTED = {
     "--encoder": "encoders",
     "--quantizer": "quantizers",

@@ -37,12 +37,12 @@ class Depth:
     def rank(self, nodes: Int64[Tensor, "row"], codes: Int64[Tensor, "row"]) -> tuple[Tensor, Tensor]:
         """Child of each node by counting the bits below its code, and whether it exists."""
         assert self.bitmap is not None
-        held = self.bitmap[nodes]
+        bitmaps = self.bitmap[nodes]
         byte, bit = codes >> 3, codes & 7
-        own = held.gather(1, byte[:, None])[:, 0].int()
-        whole = torch.arange(held.shape[1], device=nodes.device) < byte[:, None]
+        own = bitmaps.gather(1, byte[:, None])[:, 0].int()
+        whole = torch.arange(bitmaps.shape[1], device=nodes.device) < byte[:, None]
         ones = _ONES.to(nodes.device)
-        before = (ones[held.int()] * whole).sum(1) + ones[own & ((1 << bit) - 1).int()]
+        before = (ones[bitmaps.int()] * whole).sum(1) + ones[own & ((1 << bit) - 1).int()]
         return self.first_child[nodes] + before, (own >> bit) & 1 == 1
 
     def bisect(self, nodes: Int64[Tensor, "row"], codes: Int64[Tensor, "row"]) -> tuple[Tensor, Tensor]:
@@ -101,15 +101,15 @@ class Trie:
     @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
-        held = [tensor for depth in self.depths for tensor in (depth.first_child, depth.codes, depth.bitmap)]
-        return sum(tensor.nbytes for tensor in (*held, self.leaf_first, self.rows) if tensor is not None)
+        tensors = [tensor for depth in self.depths for tensor in (depth.first_child, depth.codes, depth.bitmap)]
+        return sum(tensor.nbytes for tensor in (*tensors, self.leaf_first, self.rows) if tensor is not None)
 
     def nodes(self, depth: int) -> int:
         """Number of prefixes of a length."""
         return self.leaves if depth == self.levels else len(self.depths[depth].first_child) - 1
 
     def children(self, depth: int, nodes: Int64[Tensor, "row"]) -> Bool[Tensor, "row code"]:
-        """Which codes may follow each prefix, all of them at `depth`; none may follow -1, which is no prefix."""
+        """Which codes may follow each prefix, all of them at `depth`; none may follow -1, which is not a prefix."""
         level = self.depths[depth]
         known = nodes.clamp_min(0)
         if level.bitmap is not None:
@@ -127,8 +127,8 @@ class Trie:
         level = self.depths[depth]
         known = nodes.clamp_min(0)
         real = codes.clamp(0, level.size - 1)
-        child, found = level.rank(known, real) if level.bitmap is not None else level.bisect(known, real)
-        return torch.where(found & (nodes >= 0) & (real == codes), child, -1)
+        child, exists = level.rank(known, real) if level.bitmap is not None else level.bisect(known, real)
+        return torch.where(exists & (nodes >= 0) & (real == codes), child, -1)
 
     def find(self, sids: Int64[Tensor, "row level"]) -> Int64[Tensor, "row"]:
         """Leaf of each SID, or -1."""

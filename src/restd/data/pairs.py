@@ -140,7 +140,7 @@ def read_pairs(data: Path, ids: pa.StringArray) -> Examples:
     if not (split == "train").any():
         graded = pc.sum(pc.greater(judgments["grade"], 0.0)).as_py()
         raise DataError(
-            f"{data} holds no training pairs: of {len(judgments):,} judgments {graded:,} have a grade above zero, and "
+            f"{data} has no training pairs: of {len(judgments):,} judgments {graded:,} have a grade above zero, and "
             "none of those is in the split 'train' and names an item of the index."
         )
     if not (split == "valid").any():

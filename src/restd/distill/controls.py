@@ -202,7 +202,7 @@ def code_mean(base: ResidualTeacher, train: Int64[Tensor, "train"]) -> TableTeac
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PermutedTeacher:
-    """Non-target permutation: an item's own probabilities, those of the other codes dealt out anew.
+    """Non-target permutation: an item's own probabilities, with those of the other codes permuted.
 
     The permutation of an item and level is a function of seed, row and level, and is made again whenever it is needed.
     """
@@ -227,7 +227,7 @@ class PermutedTeacher:
         stored = self.geometry.stored(rows)
         places = torch.arange(levels * codes, device=rows.device).view(levels, codes)
         draws = scramble(scramble(rows[:, None, None] + scramble(torch.tensor(self.seed))) + places)
-        # sorting random numbers deals the real other codes out anew; the stored code and the padding sort to the end
+        # sorting random numbers permutes the real other codes; the stored code and the padding sort to the end
         free = self.geometry.codebooks.mask[None].expand(len(rows), -1, -1).scatter(-1, stored[..., None], value=False)
         last = torch.iinfo(torch.int64).max
         order = torch.where(free, draws, last).argsort(dim=-1)

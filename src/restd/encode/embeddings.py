@@ -194,7 +194,7 @@ def _is_current(existing: Embeddings, device: str | None) -> bool:
         encoder = load_recorded(recorded, device=device)
     except RestdError as error:
         logger.warning(
-            "%s is used as it is: whether its encoder has changed cannot be told. %s", existing.artifact.folder, error
+            "%s is used as it is: whether its encoder has changed is unknown. %s", existing.artifact.folder, error
         )
         return True
     return same_encoder(encoder, recorded)

@@ -18,7 +18,7 @@ class ProtocolCard:
     """Rules of a measurement.
 
     Args:
-        split: which queries were asked.
+        split: which queries were evaluated.
         judgments: hash of the file they are judged by.
         queries: how many were judged, and how many were left out because they have no positive.
         catalogue: how many items compete; all of them do.

@@ -1,4 +1,4 @@
-"""Ranking metrics, on the percent scale, one value a query."""
+"""Ranking metrics, on the percent scale, one value per query."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from restd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """A ranking held against what was judged.
+    """A ranking compared with the judgments.
 
     Args:
         gains: of each rank; 0 where the result is not relevant, not judged, or not there.
@@ -38,7 +38,7 @@ def ndcg(judged: Judged, *, k: int) -> Float[np.ndarray, "query"]:
     >>> ndcg(Judged(np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones((2, 1))), k=2).round(2).tolist()
     [100.0, 63.09]
     """
-    gained, best = (_discounted(held, k) for held in (judged.gains, judged.ideal))
+    gained, best = (_discounted(gains, k) for gains in (judged.gains, judged.ideal))
     return 100.0 * gained / best
 
 
@@ -55,8 +55,8 @@ def reciprocal_rank(judged: Judged, *, k: int) -> Float[np.ndarray, "query"]:
 
 
 def _discounted(gains: Float[np.ndarray, "query rank"], k: int) -> Float[np.ndarray, "query"]:
-    held = gains[:, :k]
-    return held @ (1.0 / np.log2(np.arange(2, held.shape[1] + 2)))
+    first_gains = gains[:, :k]
+    return first_gains @ (1.0 / np.log2(np.arange(2, first_gains.shape[1] + 2)))
 
 
 _KINDS = {"Recall": recall, "NDCG": ndcg, "MRR": reciprocal_rank}
@@ -79,7 +79,7 @@ class Measure:
         """Read `Recall@10`, `NDCG@10` or `MRR@100`; R, N and lower case are understood too."""
         name, at, number = text.strip().partition("@")
         if name.lower() not in _SHORT or not at or not number.isdecimal() or int(number) < 1:
-            raise ConfigError(f"The measure {text!r} is unknown; wanted Recall@k, NDCG@k or MRR@k, as in NDCG@10.")
+            raise ConfigError(f"Unknown measure {text!r}. Expected Recall@k, NDCG@k or MRR@k, as in NDCG@10.")
         return cls(_SHORT[name.lower()], int(number))
 
     def __str__(self) -> str:

@@ -42,7 +42,7 @@ class TestSet:
             events to hold one out.
         unknown: positives that were left out because the index does not have them.
         without_history: users who were left out because the index has nothing of what they took before.
-        task: what is asked.
+        task: whether queries are texts or histories.
     """
 
     __test__ = False  # pytest should not collect it, whatever its name
@@ -125,12 +125,15 @@ def _read_next(data: Path, snapshot: Snapshot, *, split: str) -> TestSet:
     targets = whole.items.take(pa.array(held_out.targets))
     unknown = int(pc.sum(pc.invert(pc.is_in(targets, value_set=snapshot.ids))).as_py() or 0)
     if not len(prefixes):
-        raise DataError(f"No user of {data} has an item to ask for in the split {split!r} that the index knows.")
+        raise DataError(
+            f"No user of {data} has an item of the split {split!r} that is in the index. Check that both use the same "
+            "ids."
+        )
     users = [_SPACE.sub("_", user) for user in histories.users.take(pa.array(prefixes.user)).to_pylist()]
-    # several queries a user in training; names must do for TREC files, too
+    # training has several queries per user; names must also suit TREC files
     names = users if split != "train" else [f"{user}:{end}" for user, end in zip(users, prefixes.end, strict=True)]
     if len(set(names)) < len(names):
-        raise DataError(f"Users of {data} differ in white space alone, which result files cannot hold; rename them.")
+        raise DataError(f"Users of {data} differ in white space alone, which result files cannot show; rename them.")
     return TestSet(
         split=split,
         source=hash_file(find_table(data, EVIDENCE["recommend"])),

@@ -34,7 +34,7 @@ class Difference:
     high: float
     """Ends of the 95 % interval of a paired bootstrap over queries."""
     p: float
-    """Of a paired permutation test, two-sided: the signs of the differences are dealt out anew."""
+    """Of a paired permutation test, two-sided: the signs of the differences are drawn at random."""
     adjusted: float | None = None
     """p after Holm's correction for all comparisons of a table; None where there was no table."""
 
@@ -46,17 +46,17 @@ class Difference:
 def bootstrap_mean(values: Float[np.ndarray, "query"], *, seed: int = 0, resamples: int = _RESAMPLES) -> Interval:
     """Percentile interval of a mean over queries.
 
-    >>> found = bootstrap_mean(np.array([1.0, 2.0, 3.0]))
-    >>> found.mean, 1.0 <= found.low <= found.high <= 3.0
+    >>> interval = bootstrap_mean(np.array([1.0, 2.0, 3.0]))
+    >>> interval.mean, 1.0 <= interval.low <= interval.high <= 3.0
     (2.0, True)
     """
     mean = float(values.mean())
     if len(values) < 2 or np.ptp(values) == 0:
         return Interval(mean, mean, mean)
-    found = stats.bootstrap(
+    result = stats.bootstrap(
         (values,), np.mean, n_resamples=resamples, method="percentile", rng=np.random.default_rng(seed), batch=1_000
     )
-    return Interval(mean, float(found.confidence_interval.low), float(found.confidence_interval.high))
+    return Interval(mean, float(result.confidence_interval.low), float(result.confidence_interval.high))
 
 
 def paired_difference(
@@ -80,7 +80,7 @@ def sign_flip_p(gaps: Float[np.ndarray, "query"], *, seed: int = 0, resamples: i
     moved = gaps[gaps != 0]  # a difference of nothing has no sign to flip
     if len(moved) < 2:  # one alone is as far from zero with either sign
         return 1.0
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (moved,),
         lambda sample, axis: np.mean(sample, axis=axis),
         permutation_type="samples",
@@ -90,7 +90,7 @@ def sign_flip_p(gaps: Float[np.ndarray, "query"], *, seed: int = 0, resamples: i
         rng=np.random.default_rng(seed),
         batch=1_000,
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -110,9 +110,9 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 def holm_grid(grid: Mapping[str, Mapping[str, Difference]]) -> dict[str, dict[str, Difference]]:
     """Correct a table of comparisons, row by row and column by column, as one family."""
-    adjusted = iter(holm([held.p for columns in grid.values() for held in columns.values()]))
+    adjusted = iter(holm([difference.p for columns in grid.values() for difference in columns.values()]))
     return {
-        row: {column: replace(held, adjusted=next(adjusted)) for column, held in columns.items()}
+        row: {column: replace(difference, adjusted=next(adjusted)) for column, difference in columns.items()}
         for row, columns in grid.items()
     }
 
@@ -127,13 +127,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Summarise one value a seed.
+        """Summarise one value per seed.
 
         >>> Spread.of([1.0, 2.0, 3.0])
         Spread(mean=2.0, deviation=1.0, seeds=3)
         """
-        held = np.asarray(values, np.float64)
-        return cls(float(held.mean()), float(held.std(ddof=1)) if len(held) > 1 else None, len(held))
+        array = np.asarray(values, np.float64)
+        return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None, len(array))
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.deviation is None else f"{self.mean:.2f} ± {self.deviation:.2f}"

@@ -33,7 +33,7 @@ def load_study(folder: Path) -> Comparison:
     """Read what `save_study` wrote."""
     path = folder / STUDY_FILE
     if not path.is_file():
-        raise DataError(f"{folder} is no study: it has no {STUDY_FILE}; make one with restd compare --out {folder}.")
+        raise DataError(f"{folder} is not a study: it has no {STUDY_FILE}. Make one with restd compare --out {folder}.")
     settings = json.loads(path.read_text(encoding="utf-8"))
     for name in _PATHS:
         settings[name] = None if settings[name] is None else (folder.resolve() / settings[name]).resolve()
@@ -55,7 +55,7 @@ def continue_study(comparison: Comparison) -> Comparison:
             before, now = (None if path is None else path.resolve() for path in (before, now))
         if before != now:
             raise ArtifactError(
-                f"{comparison.out} holds a study with other settings ({name}); choose another --out, or delete it."
+                f"{comparison.out} contains a study with other settings ({name}); choose another --out, or delete it."
             )
     return replace(
         comparison,

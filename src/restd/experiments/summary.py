@@ -42,7 +42,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     """Read what `compare` wrote to a folder."""
     path = folder / COMPARISON_FILE
     if not path.is_file():
-        raise DataError(f"{folder} holds no {COMPARISON_FILE}; make it with restd compare --out {folder}.")
+        raise DataError(f"{folder} has no {COMPARISON_FILE}; make it with restd compare --out {folder}.")
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -82,7 +82,7 @@ def build_index(
 
 
 def refuse_to_undo_changes(out: Path) -> None:
-    """Refuse to make an index anew where items were added or removed since: they would silently be back or gone."""
+    """Refuse to build an index again where items were added or removed since: they would silently be back or gone."""
     target = out / FOLDER
     if (target / MANIFEST).is_file() and "index" in read_manifest(target).parents:
         raise ArtifactError(

@@ -91,7 +91,7 @@ def single_substitution(problem: CollisionProblem) -> Resolution:
 
 
 def min_distortion(problem: CollisionProblem) -> Resolution:
-    """Encode the losers of each group anew by beam search over all levels and take the best free SID.
+    """Encode the losers of each group again by beam search over all levels and take the best free SID.
 
     Errors are smaller than with `single_substitution`; whole suffixes change.
     """
@@ -116,7 +116,7 @@ def _resolve(problem: CollisionProblem, candidates: _Candidates) -> Resolution:
     keys = pack(problem.raw, sizes)
     used, losers = _settled(problem, keys)
 
-    @lru_cache(maxsize=64)  # items with the same latent, such as those without text, go on where the last one stopped
+    @lru_cache(maxsize=64)  # items with the same latent, such as those without text, start where the last one stopped
     def beyond(latent: bytes, key: int) -> Iterator[int]:
         codes = unpack(np.array([key]), sizes)[0]
         return all_substitutions(np.frombuffer(latent, problem.latents.dtype), codes, problem.codebooks)
@@ -170,7 +170,7 @@ def _beam_encode(latents: Float[np.ndarray, "item dim"], codebooks: Codebooks) -
 
 
 def sinkhorn_last(problem: CollisionProblem) -> Resolution:
-    """Assign each group's last level anew by a balanced plan, at most twenty times; what still collides stays so."""
+    """Assign each group's last level again by a balanced plan, at most twenty times; what still collides stays so."""
     sizes = problem.codebooks.sizes
     sids = problem.raw.copy()
     book = problem.codebooks.level(len(sizes) - 1)

@@ -17,7 +17,7 @@ class PolicyKind:
         resolve: takes a `CollisionProblem` and returns a `Resolution`; deterministic.
         unique_within: whether it gives every item a SID of its own without adding a level, so that a catalogue larger
             than the number of addresses is refused before anything is encoded.
-        shares: whether items may go on sharing a SID; SIDs of older items then do not restrict those of new ones.
+        shares: whether items may keep sharing a SID; SIDs of older items then do not restrict those of new ones.
     """
 
     name: str

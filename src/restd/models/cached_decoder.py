@@ -87,16 +87,16 @@ class Decoder:
         """Keys and values of the memory, once for all beams of a query."""
         memory = memory.apart()
         queries, positions, width = memory.states.shape
-        held = []
+        keys_values = []
         for layer in self.layers:
             both = layer.memory(memory.states.reshape(-1, width)).view(queries, positions, 2, self.heads, -1)
             keys, values = both.permute(2, 0, 3, 1, 4)
-            held.append((keys, values))
+            keys_values.append((keys, values))
         if self.memory_bias is not None:
             seen = self.memory_bias(memory.mask)
         else:
             seen = None if bool(memory.mask.all()) else memory.mask[:, None, None, :]
-        return Cache(((),) * len(self.layers), tuple(held), seen)
+        return Cache(((),) * len(self.layers), tuple(keys_values), seen)
 
     def advance(
         self,
@@ -108,7 +108,7 @@ class Decoder:
     ) -> tuple[Float[Tensor, "row width"], Cache]:
         """Put one more position behind the beams `parents`; states come back before the last norm.
 
-        Positions that will not be continued need not be kept: what one layer held, the next one can write over.
+        Positions that will not be continued need not be kept: the next layer can write over what this one kept.
         """
         queries, beams, width = inputs.shape
         states = inputs.reshape(-1, width).clone()  # every part adds to it in place
@@ -116,13 +116,15 @@ class Decoder:
         for layer, before, (keys, values) in zip(self.layers, cache.past, cache.memory, strict=True):
             own = layer.own(self.normalize(states)).view(queries, beams, 3, self.heads, -1)
             # a layer's positions are fetched right before they are read, and only once
-            held = (*(_follow(position, parents) for position in before), own[:, :, 1:])
-            past.append(held if keep else ())
-            found = attend(own[:, :, 0], held, self.bias)
-            layer.own_out.add_to(states, found.flatten(2).flatten(0, 1))
-            asked = layer.query(self.normalize(states)).view(queries, beams, self.heads, -1).transpose(1, 2)
-            found = nn.functional.scaled_dot_product_attention(asked, keys, values, attn_mask=cache.seen, scale=1.0)
-            layer.query_out.add_to(states, found.transpose(1, 2).flatten(2).flatten(0, 1))
+            positions = (*(_follow(position, parents) for position in before), own[:, :, 1:])
+            past.append(positions if keep else ())
+            attended = attend(own[:, :, 0], positions, self.bias)
+            layer.own_out.add_to(states, attended.flatten(2).flatten(0, 1))
+            cross_queries = layer.query(self.normalize(states)).view(queries, beams, self.heads, -1).transpose(1, 2)
+            attended = nn.functional.scaled_dot_product_attention(
+                cross_queries, keys, values, attn_mask=cache.seen, scale=1.0
+            )
+            layer.query_out.add_to(states, attended.transpose(1, 2).flatten(2).flatten(0, 1))
             layer.feed_out.add_to(states, self.activate(layer.feed(self.normalize(states))))
         return states, replace(cache, past=tuple(past))
 
@@ -227,7 +229,7 @@ class CachedStepper:
 
 def attend(
     queries: Float[Tensor, "query beam head part"],
-    held: Sequence[Float[Tensor, "query _ 2 head part"]],
+    positions: Sequence[Float[Tensor, "query _ 2 head part"]],
     bias: Float[Tensor, "distance head"] | None,
 ) -> Float[Tensor, "query beam head part"]:
     """Attend to keys and values of a few positions, each with a beam of its own or one for all.
@@ -235,14 +237,14 @@ def attend(
     A handful of positions are too few for a matrix product to pay off: position by position is faster than the fused
     attention of torch by half, and so is a softmax over the first dimension instead of a last one of four.
     """
-    scores = torch.stack([(queries * position[:, :, 0]).sum(dim=-1) for position in held])
+    scores = torch.stack([(queries * position[:, :, 0]).sum(dim=-1) for position in positions])
     if bias is not None:
-        scores += bias[-len(held) :, None, None]
+        scores += bias[-len(positions) :, None, None]
     first, *others = scores.softmax(dim=0)[..., None]
-    found = first * held[0][:, :, 1]
-    for weight, position in zip(others, held[1:], strict=True):
-        found.addcmul_(weight, position[:, :, 1])
-    return found
+    attended = first * positions[0][:, :, 1]
+    for weight, position in zip(others, positions[1:], strict=True):
+        attended.addcmul_(weight, position[:, :, 1])
+    return attended
 
 
 def transposed(weight: Float[Tensor, "*batch outer inner"]) -> Float[Tensor, "*batch inner outer"]:

@@ -1,4 +1,4 @@
-"""CaLIR: latent steps before the first code, each told by a category head what it should be thinking of."""
+"""CaLIR: latent steps before the first code, each supervised by a category head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,7 +175,7 @@ def _make(config: ModelConfig, context: BuildContext) -> CalirBackbone:
             "depth of its categories; set calir.depth alone."
         )
     if context.categories is None:
-        raise ConfigError("CaLIR needs categories of the items; take the catalogue's, or induce them.")
+        raise ConfigError("CaLIR needs categories of the items. Pass the catalogue's, or induce them.")
     categories = context.categories(own.depth, own.branching[: own.depth])
     inner = BACKBONES[own.body].make(config.with_section(own.body, replace(body, steps=own.depth)), context)
     return CalirBackbone(inner, categories, own, seed=context.seed)

@@ -26,10 +26,10 @@ class Categories:
     An item whose path ends early is in its parent's own `(other)` bucket from there on, so that a router that chooses
     among the deepest categories can reach every item.
 
-    >>> held = Categories.of_paths([["Home", "Lamp"], ["Home"], []], depth=2)
-    >>> held.names[1]
+    >>> categories = Categories.of_paths([["Home", "Lamp"], ["Home"], []], depth=2)
+    >>> categories.names[1]
     ('(other) > (other)', 'Home > (other)', 'Home > Lamp')
-    >>> held.of_item.tolist()
+    >>> categories.of_item.tolist()
     [[1, 2], [1, 1], [0, 0]]
     """
 

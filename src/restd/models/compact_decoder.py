@@ -51,13 +51,13 @@ class Attention(nn.Module):
     def forward(
         self,
         states: Float[Tensor, "row position width"],
-        held: KeysValues,
+        keys_values: KeysValues,
         mask: Bool[Tensor, "#row 1 #position attended"] | None,
     ) -> Float[Tensor, "row position width"]:
         """Attend; a mask says what may be seen."""
         queries = self.query(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        found = nn.functional.scaled_dot_product_attention(queries, *held, attn_mask=mask)
-        return self.out(found.transpose(1, 2).flatten(2))
+        attended = nn.functional.scaled_dot_product_attention(queries, *keys_values, attn_mask=mask)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
@@ -81,12 +81,12 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "row position width"], KeysValues]:
         """Return the new states, and keys and values of all positions so far."""
         normed = self.norms[0](states)
-        held = self.own.keys_values(normed)
+        keys_values = self.own.keys_values(normed)
         if past is not None:
-            held = (torch.cat([past[0], held[0]], dim=2), torch.cat([past[1], held[1]], dim=2))
-        states = states + self.dropout(self.own(normed, held, causal))
+            keys_values = (torch.cat([past[0], keys_values[0]], dim=2), torch.cat([past[1], keys_values[1]], dim=2))
+        states = states + self.dropout(self.own(normed, keys_values, causal))
         states = states + self.dropout(self.cross(self.norms[1](states), memory, seen))
-        return states + self.dropout(self.feed(self.norms[2](states))), held
+        return states + self.dropout(self.feed(self.norms[2](states))), keys_values
 
 
 class CodeDecoder(nn.Module):
@@ -113,20 +113,20 @@ class CodeDecoder(nn.Module):
 
         The last latent step and all codes go in together, so that one latent step costs nothing and is no change.
         """
-        held = [block.cross.keys_values(memory.states) for block in cast(list[Block], list(self.blocks))]
+        memory_keys_values = [block.cross.keys_values(memory.states) for block in cast(list[Block], list(self.blocks))]
         seen = None if bool(memory.mask.all()) else memory.mask[:, None, None, :]
         rows, levels = len(sids), len(self.sizes)
         following = self.start.expand(rows, 1, -1)
         past: list[KeysValues | None] = [None] * len(self.blocks)
         latents = []
         for _ in range(max(self.shape.steps, 1) - 1):
-            following, past = self._run(following, past, held, seen)
+            following, past = self._run(following, past, memory_keys_values, seen)
             latents.append(following)
         given = sids[:, : levels - 1]
         if given.shape[1]:
             level = torch.arange(given.shape[1], device=given.device)
             following = torch.cat([following, self.codes[level, given]], dim=1)
-        states, _ = self._run(following, past, held, seen)
+        states, _ = self._run(following, past, memory_keys_values, seen)
         if not self.shape.steps:
             return Output(states)
         return Output(states, latents=torch.cat([*latents, states[:, :1]], dim=1))
@@ -145,8 +145,8 @@ class CodeDecoder(nn.Module):
             causal = torch.ones(count, before + count, dtype=torch.bool, device=inputs.device).tril(before)[None, None]
         states = self.dropout(inputs + self.places[before : before + count])
         new: list[KeysValues | None] = []
-        for block, own, held in zip(self.blocks, past, memory, strict=True):
-            states, kept = block(states, own, held, causal, seen)
+        for block, own, remembered in zip(self.blocks, past, memory, strict=True):
+            states, kept = block(states, own, remembered, causal, seen)
             new.append(kept)
         return self.norm(states), new
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 Normalizer = Literal["full_vocab", "level_codes"]
-"""Over what log-probabilities sum to one: every word the model could say, or the codes of the level."""
+"""Over what log-probabilities sum to one: every token the model could generate, or the codes of the level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,8 @@ class Memory:
     def __post_init__(self) -> None:
         if self.text is None and len(self.states) != len(self.mask):
             raise ValueError(
-                f"A memory of {len(self.states)} texts was given for {len(self.mask)} rows; say whose is whose."
+                f"A memory of {len(self.states)} texts was passed for {len(self.mask)} rows. Pass `text`, the "
+                "text of each row."
             )
 
     def apart(self) -> "Memory":
@@ -44,7 +45,7 @@ class Cache:
     """Everything known so far of some prefixes; never changed in place, so that a search may branch."""
 
     past: tuple[tuple[Tensor, ...], ...]
-    """Keys and values of each layer's own positions, a tensor a position: [query, beam, 2, head, part]. A position
+    """Keys and values of each layer's own positions, one tensor per position: [query, beam, 2, head, part]. A position
     that all beams of a query share, as the start and latent steps are, has a single beam."""
     memory: tuple[tuple[Tensor, Tensor], ...]
     """Keys and values of each layer's memory: [query, head, position, part]."""
@@ -71,7 +72,7 @@ class Stepper(Protocol):
         ...
 
     def start(self, memory: Memory) -> tuple[Float[Tensor, "query 1 code"], Cache]:
-        """Log-probabilities of the first code, one row a query; latent steps happen here, once."""
+        """Log-probabilities of the first code, one row per query; latent steps happen here, once."""
         ...
 
     def step(

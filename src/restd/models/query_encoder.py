@@ -28,7 +28,7 @@ def find_encoder(name: str, index: SidIndex, folder: Path | None) -> Encoder:
     identity = index.origin.get("encoder")
     if identity is None or "file" in identity:
         raise ConfigError(
-            "The index does not know an encoder for queries: its Semantic IDs or vectors were brought from elsewhere; "
+            "The index has no encoder for queries, because its Semantic IDs or vectors were brought from elsewhere; "
             "name one, as in --set compact.encoder=minilm."
         )
     if not is_fitted(identity["name"]):

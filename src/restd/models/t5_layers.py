@@ -1,6 +1,6 @@
 """T5's encoder and decoder on the weights of `transformers`' own, with fewer passes over memory.
 
-In a small T5 matrix products do not hide what norms, dropout, copies and a memory projected anew for every layer cost.
+In a small T5 matrix products do not hide what norms, dropout, copies and a memory projected again for every layer cost.
 Here the norm is one function with a backward of its own, dropout's randomness is cheap, and attention to the memory
 takes the few positions of the decoder into the memory's space instead of the whole memory out of it:
 (q Wᵏ) m = q (Wᵏ m). `restd bench recommend` measures what that is worth.
@@ -61,7 +61,7 @@ def decoder_states(
 
     Args:
         model: as for the encoder.
-        inputs: embeddings of what was said so far.
+        inputs: embeddings of what was generated so far.
         memory: what the encoder made of the rows.
         rate: of dropout; 0 for none.
         recency: what the distance of a memory's position from its end adds to attention to it; None for nothing, as in
@@ -161,8 +161,8 @@ def _through(
         own, *cross, feed = block.layer
         states = drop.add(states, _own(own.SelfAttention, _norm(own.layer_norm, states), bias, drop))
         if memory is not None:
-            asked = _norm(cross[0].layer_norm, states)
-            states = drop.add(states, _cross(cross[0].EncDecAttention, asked, memory, drop))
+            normed = _norm(cross[0].layer_norm, states)
+            states = drop.add(states, _cross(cross[0].EncDecAttention, normed, memory, drop))
         states = drop.add(states, _feed(feed.DenseReluDense, _norm(feed.layer_norm, states), drop))
     return drop(_norm(stack.final_layer_norm, states))
 
@@ -177,10 +177,10 @@ def _own(
     heads, positions = attention.n_heads, bias.shape[-1]
     weight = torch.cat([attention.q.weight, attention.k.weight, attention.v.weight])
     joined = functional.linear(states, weight).view(-1, positions, 3, heads, attention.key_value_proj_dim)
-    asking, keys, values = joined.permute(2, 0, 3, 1, 4).reshape(3, -1, positions, joined.shape[-1])
-    scores = torch.baddbmm(bias, asking, keys.transpose(1, 2))
-    found = torch.bmm(drop(scores.softmax(dim=-1)), values)
-    return attention.o(found.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2).flatten(0, 1))
+    own_queries, keys, values = joined.permute(2, 0, 3, 1, 4).reshape(3, -1, positions, joined.shape[-1])
+    scores = torch.baddbmm(bias, own_queries, keys.transpose(1, 2))
+    attended = torch.bmm(drop(scores.softmax(dim=-1)), values)
+    return attention.o(attended.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2).flatten(0, 1))
 
 
 def _cross(
@@ -193,20 +193,20 @@ def _cross(
     heads, tables = attention.n_heads, len(memory.states)
     rows = tables if memory.seat is None else len(memory.seat)
     to_keys, to_values = (layer.weight.unflatten(0, (heads, -1)) for layer in (attention.k, attention.v))
-    asked = attention.q(states).unflatten(-1, (heads, -1)).transpose(0, 1)
-    asked = torch.bmm(asked, to_keys).unflatten(1, (rows, -1)).transpose(0, 1).flatten(1, 2)
-    each = asked.shape[1]  # questions of a row
+    cross_queries = attention.q(states).unflatten(-1, (heads, -1)).transpose(0, 1)
+    cross_queries = torch.bmm(cross_queries, to_keys).unflatten(1, (rows, -1)).transpose(0, 1).flatten(1, 2)
+    each = cross_queries.shape[1]  # questions of a row
     if memory.seat is not None:
-        empty = asked.new_zeros(tables * memory.seats, each, asked.shape[2])
-        asked = empty.index_copy(0, memory.seat, asked).view(tables, memory.seats * each, -1)
-    scores = torch.bmm(asked, memory.states.transpose(1, 2))
+        empty = cross_queries.new_zeros(tables * memory.seats, each, cross_queries.shape[2])
+        cross_queries = empty.index_copy(0, memory.seat, cross_queries).view(tables, memory.seats * each, -1)
+    scores = torch.bmm(cross_queries, memory.states.transpose(1, 2))
     if memory.bias is not None:
         scores.view(tables, memory.seats, heads, each // heads, -1).add_(memory.bias)
-    found = torch.bmm(drop(scores.softmax(dim=-1)), memory.states)
+    attended = torch.bmm(drop(scores.softmax(dim=-1)), memory.states)
     if memory.seat is not None:
-        found = found.view(-1, each, found.shape[2]).index_select(0, memory.seat)
-    found = found.unflatten(1, (heads, -1)).transpose(0, 1).flatten(1, 2)
-    return attention.o(torch.bmm(found, to_values.transpose(1, 2)).transpose(0, 1).flatten(1))
+        attended = attended.view(-1, each, attended.shape[2]).index_select(0, memory.seat)
+    attended = attended.unflatten(1, (heads, -1)).transpose(0, 1).flatten(1, 2)
+    return attention.o(torch.bmm(attended, to_values.transpose(1, 2)).transpose(0, 1).flatten(1))
 
 
 def _feed(feed: Any, states: Float[Tensor, "token width"], drop: Dropout) -> Float[Tensor, "token width"]:

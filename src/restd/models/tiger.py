@@ -1,4 +1,4 @@
-"""TIGER: a small T5 that reads the Semantic IDs of what a user took, and generates the next one."""
+"""TIGER: a small T5 that reads the Semantic IDs of a user's items, and generates the next one."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
-"""Tokens before the codes; the end is never said, for every Semantic ID is equally long, but `generate` wants one."""
+"""Tokens before the codes; the end is never generated (all Semantic IDs are equally long), but `generate` needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TigerConfig:
         causal: let the encoder see only what came before, so that prefixes of a user are read in one pass while
             training (`causal_ratio` of `restd bench recommend`); the decoder learns what distance from the end is
             worth. Of a history longer than `history`, at least half as many items are read.
-        tied: use one table for the codes that are read and those that are said, as the first T5 did. One epoch of
+        tied: use one table for the codes that are read and those that are generated, as the first T5 did. One epoch of
             Beauty ended with a validation loss of 3.74 with one and of 3.39 with two (2 + 2 blocks, batches of 64,
             seed 42).
     """
@@ -74,8 +74,8 @@ class TigerBackbone(SidT5):
     """T5 over codes alone: what it reads and what it says are Semantic IDs.
 
     >>> model = TigerBackbone.made((4, 4), TigerConfig(width=16, layers=1, heads=2, head_width=8, feed=32), seed=0)
-    >>> asked = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]])]))
-    >>> memory = model.encode(asked.batch(np.arange(1)))
+    >>> prepared = model.prepare(SidHistories.of([np.array([[3, 0], [2, 1]])]))
+    >>> memory = model.encode(prepared.batch(np.arange(1)))
     >>> model.logits(model.states(memory, torch.tensor([[1, 2]])).states).shape
     torch.Size([1, 2, 4])
     """
@@ -195,10 +195,10 @@ class TigerBackbone(SidT5):
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code; behind the last one there is nothing to predict, so that it is not read."""
-        said = sids[:, : len(self.sizes) - 1]
-        level = torch.arange(said.shape[1], device=sids.device)
+        given = sids[:, : len(self.sizes) - 1]
+        level = torch.arange(given.shape[1], device=sids.device)
         begin = sids.new_full((len(sids), 1), self.model.config.decoder_start_token_id)
-        inputs = self.model.shared(torch.cat([begin, self.tokens[level, said]], dim=1))
+        inputs = self.model.shared(torch.cat([begin, self.tokens[level, given]], dim=1))
         return Output(decoder_states(self.model, inputs, memory, rate=self._dropout, recency=self.recency()))
 
     def recency(self) -> Float[Tensor, "distance head"] | None:

@@ -115,7 +115,7 @@ class EmbeddingNeighbours:
         if len(self.vectors) != len(self.ids):
             raise DataError(f"{len(self.vectors):,} vectors were given for {len(self.ids):,} items; expected one each.")
         if not np.isfinite(self.vectors).all():
-            raise DataError("Some vectors hold NaN or infinity; encode those items again.")
+            raise DataError("Some vectors contain NaN or infinity; encode those items again.")
 
     @classmethod
     def of(

@@ -21,7 +21,7 @@ class RankerContext:
         snapshot: the items it ranks.
         data: folder of judgments or histories, and items.
         home: the folder `restd index` made; embeddings are kept there.
-        task: what is asked, texts or histories.
+        task: whether queries are texts or histories.
         trained: where rankers that are trained are kept; without it they cannot be made.
         seen: whether items of a history may be recommended, by rankers that can leave them out.
     """

@@ -1,4 +1,4 @@
-"""SASRec (Kang & McAuley, 2018): causal self-attention over the items of a history, asked for the next one."""
+"""SASRec (Kang & McAuley, 2018): causal self-attention over the items of a history, which predicts the next one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,9 +77,9 @@ class SasRecConfig:
         """Whether items of the history are ranked too."""
         return self.loss == "ce" if self.seen is None else self.seen
 
-    def _refuse_unless(self, fits: bool, name: str, wanted: str) -> None:
+    def _refuse_unless(self, fits: bool, name: str, expected: str) -> None:
         if not fits:
-            raise ConfigError(f"sasrec.{name} = {getattr(self, name)!r} cannot be used; wanted {wanted}.")
+            raise ConfigError(f"sasrec.{name} = {getattr(self, name)!r} cannot be used; expected {expected}.")
 
 
 class _Block(nn.Module):
@@ -98,8 +98,8 @@ class _Block(nn.Module):
     def forward(self, states: Float[Tensor, "row place width"]) -> Float[Tensor, "row place width"]:
         parts = self.joint(self.norms[0](states)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         dropped = self.dropout.p if self.training else 0.0
-        found = nn.functional.scaled_dot_product_attention(*parts, dropout_p=dropped, is_causal=True)
-        states = states + self.dropout(self.out(found.transpose(1, 2).flatten(2)))
+        attended = nn.functional.scaled_dot_product_attention(*parts, dropout_p=dropped, is_causal=True)
+        states = states + self.dropout(self.out(attended.transpose(1, 2).flatten(2)))
         return states + self.dropout(self.feed(self.norms[1](states)))
 
 
@@ -122,8 +122,8 @@ class SasRecNetwork(nn.Module):
 
     def forward(self, taken: Int64[Tensor, "row place"]) -> Float[Tensor, "row place width"]:
         """The state behind each item."""
-        found = nn.functional.embedding(taken, self.items) * self.items.shape[1] ** 0.5
-        states = self.dropout(found + self.places[: taken.shape[1]])
+        embedded = nn.functional.embedding(taken, self.items) * self.items.shape[1] ** 0.5
+        states = self.dropout(embedded + self.places[: taken.shape[1]])
         for block in self.blocks:
             states = block(states)
         return self.norm(states)
@@ -131,12 +131,12 @@ class SasRecNetwork(nn.Module):
     def last(self, runs: EventSpans) -> Float[Tensor, "run width"]:
         """The state behind each run's latest item; only the latest of a long run are read."""
         runs = runs.latest(len(self.places))
-        found = self.items.new_zeros(len(runs), self.items.shape[1])
+        last_states = self.items.new_zeros(len(runs), self.items.shape[1])
         for alike in runs.by_length():
             part = runs.pick(alike)
             states = self(torch.from_numpy(part.padded()[0]))
-            found[torch.from_numpy(alike)] = states[torch.arange(len(part)), torch.from_numpy(part.count) - 1]
-        return found
+            last_states[torch.from_numpy(alike)] = states[torch.arange(len(part)), torch.from_numpy(part.count) - 1]
+        return last_states
 
 
 def make_network(items: int, config: SasRecConfig) -> SasRecNetwork:

@@ -46,9 +46,9 @@ def full_softmax(
     states: Float[Tensor, "place width"], items: Float[Tensor, "item width"], wanted: Int64[Tensor, "place"]
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of the wanted items among all, without ever holding the logits of all places."""
-    found = _FullSoftmax.apply(states, items, wanted)
-    assert isinstance(found, Tensor)
-    return found
+    loss = _FullSoftmax.apply(states, items, wanted)
+    assert isinstance(loss, Tensor)
+    return loss
 
 
 def sampled_binary(
@@ -57,7 +57,7 @@ def sampled_binary(
     wanted: Int64[Tensor, "place"],
     negatives: Int64[Tensor, "place negative"],
 ) -> Float[Tensor, ""]:
-    """Binary cross-entropy of the wanted item and of the negatives, summed for a place, mean over places."""
+    """Binary cross-entropy of the wanted item and of the negatives, summed per place and averaged over places."""
     positive = (states * items[wanted]).sum(dim=-1)
     negative = (states[:, None] * items[negatives]).sum(dim=-1)
     parts = torch.nn.functional.softplus(-positive) + torch.nn.functional.softplus(negative).sum(dim=-1)

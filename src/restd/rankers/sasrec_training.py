@@ -86,7 +86,7 @@ class Lessons:
         if not len(user):
             raise DataError(
                 f"None of {len(histories):,} users has two training events beside the two that are held out, so there "
-                "is no next item to learn; wanted histories of at least four events."
+                "is no next item to learn. Expected histories of at least four events."
             )
         rows = np.where(trained, histories.event_items, -1)
         runs = EventSpans(rows, histories.first[user], count[user] - 1).latest(length)
@@ -107,10 +107,10 @@ class Lessons:
     ) -> Int64[Tensor, "place _"]:
         """Draw items that these users did not take in training, each as likely as any other."""
         rng = np.random.default_rng(seed)
-        found = rng.integers(self.items, size=(len(user), count))
-        while (bad := self._took(user[:, None] * self.items + found)).any():
-            found[bad] = rng.integers(self.items, size=int(bad.sum()))
-        return torch.from_numpy(found)
+        drawn = rng.integers(self.items, size=(len(user), count))
+        while (bad := self._took(user[:, None] * self.items + drawn)).any():
+            drawn[bad] = rng.integers(self.items, size=int(bad.sum()))
+        return torch.from_numpy(drawn)
 
     def _took(self, pairs: Int64[np.ndarray, "place _"]) -> Bool[np.ndarray, "place _"]:
         places = np.searchsorted(self.taken, pairs)
@@ -121,7 +121,7 @@ class Lessons:
 def ndcg(
     network: SasRecNetwork, runs: EventSpans, wanted: Int64[np.ndarray, "run"], *, seen: bool, rows: int = 512
 ) -> float:
-    """Mean NDCG@10 of one wanted item a run among all items, or all that were not seen, in percent.
+    """Mean NDCG@10 of one wanted item per run among all items, or all that were not seen, in percent.
 
     Ties count against the wanted item.
     """
@@ -161,7 +161,7 @@ class _Run:
         identity: str,
         notify: Notify,
     ) -> "_Run":
-        lessons, held = Lessons.of(histories, length=config.length), leave_one_out(histories, "valid")
+        lessons, held_out = Lessons.of(histories, length=config.length), leave_one_out(histories, "valid")
         if config.loss == "bce":
             lessons.refuse_without_negatives(histories.users)
         network = make_network(len(histories.items), config)
@@ -169,12 +169,12 @@ class _Run:
         groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=_BETAS, fused=True)
         notify(
-            f"{lessons.runs.count.sum():,} next items of {len(lessons.user):,} users to learn, {len(held):,} to "
+            f"{lessons.runs.count.sum():,} next items of {len(lessons.user):,} users to learn, {len(held_out):,} to "
             f"validate, among {len(histories.items):,} items"
         )
-        valid = EventSpans.of_queries(held, histories.items)
+        valid = EventSpans.of_queries(held_out, histories.items)
         model = SasRec(network, histories.items, config, {}, snapshot.hash)
-        return cls(model, lessons, valid, held.targets, optimizer, out, identity, notify)
+        return cls(model, lessons, valid, held_out.targets, optimizer, out, identity, notify)
 
     @property
     def config(self) -> SasRecConfig:
@@ -239,8 +239,8 @@ class _Run:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(
-                f"The loss of update {number + 1:,} in epoch {epoch + 1:,} is no number; lower sasrec.lr, which was "
-                f"{self.config.lr:g}."
+                f"The loss of update {number + 1:,} in epoch {epoch + 1:,} is NaN or infinite. Lower sasrec.lr, which "
+                f"is {self.config.lr:g}."
             )
         self.optimizer.zero_grad()
         loss.backward()
@@ -256,10 +256,10 @@ class _Run:
             states.append(network(torch.from_numpy(taken))[torch.from_numpy(mask)])
             wanted.append(torch.from_numpy(part.next_events.flat))
             user.append(np.repeat(self.lessons.user[chosen[alike]], part.count))
-        found = torch.cat(states), network.items, torch.cat(wanted)
+        arguments = torch.cat(states), network.items, torch.cat(wanted)
         if self.config.loss == "ce":
-            return full_softmax(*found)
-        return sampled_binary(*found, self.lessons.negatives(np.concatenate(user), self.config.negatives, seed))
+            return full_softmax(*arguments)
+        return sampled_binary(*arguments, self.lessons.negatives(np.concatenate(user), self.config.negatives, seed))
 
     def _write(self, folder: Path, standing: TrainerState) -> None:
         ends = {"epochs": standing.update // self.per_epoch, "best_epoch": standing.best_update // self.per_epoch}
@@ -279,13 +279,13 @@ class _Run:
 
 def _identity(histories: Histories, config: SasRecConfig) -> str:
     """Hash of all that decides the result."""
-    held = (
+    parts = (
         histories.first,
         histories.event_items,
         histories.from_end,
         histories.full_lengths,
-    )  # the last two notify what is held out
-    events = hashlib.sha256(b"".join(part.tobytes() for part in held)).hexdigest()
+    )  # the last two decide what is held out
+    events = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
     return hash_json({"config": plain(config), "events": events, "items": histories.items.to_pylist()})
 
 
@@ -308,7 +308,7 @@ _DROPOUTS = (0.2, 0.5)
 def _best_of_dropouts(context: RankerContext, loss: Literal["ce", "bce"]) -> Ranker:
     """The network that validates best among a few trained ones."""
     if context.trained is None:
-        raise ConfigError("SASRec is trained before it ranks; say where to keep it, with --out.")
+        raise ConfigError("SASRec is trained before it ranks. Pass --out: the folder to keep it in.")
     histories, rivals = context.histories(), []
     seen = context.seen and loss == "ce"  # bce never learns to put down what was seen
     for dropout in _DROPOUTS:

@@ -1,4 +1,4 @@
-"""Search: valid, exact where asked, explained."""
+"""Search: only items that exist, exact scores where requested, explanations."""
 
 from restd.search.beam import Beams, Level, beam_search, exact_rank, exact_scores
 from restd.search.candidate_scores import sid_scores

@@ -189,7 +189,7 @@ def exact_scores(
     block = max(1, rows // len(scored))
 
     def expand(depth: int, first: int, scores: Tensor, scored: Tensor, cache: Cache) -> None:
-        """Score the children of the nodes from `first` on, which are neighbours, and go on below them."""
+        """Score the children of the nodes from `first` on, which are neighbours, and continue below them."""
         level = trie.depths[depth]
         edges = level.first_child[first : first + scores.shape[1] + 1].long()
         start, end = int(edges[0]), int(edges[-1])

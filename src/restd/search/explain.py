@@ -68,7 +68,7 @@ class Explanation:
     """Prefixes kept at every level, as wide as k at least where the search widens."""
     levels: tuple[LevelTrace, ...]
     rank: int | None
-    """Its place in the list of this very search, which goes on behind the first k; None where it is not in it."""
+    """Its place in the whole list of this search, beyond the first k too; None where it is not in it."""
     exact_rank: int | None
     """Rank*: among all Semantic IDs that could come back, scored exactly."""
     beam_needed: int | None

@@ -130,8 +130,8 @@ class Generator:
             for rows, trie in self.tries(snapshot, plan, numbers, memory, options, routes=routes):
                 part = memory.take(torch.tensor(rows, device=memory.mask.device))
                 own = [numbers[row] for row in rows]
-                found = self._search(snapshot, plan, own, part, trie, options, heads)
-                for number, ranked in zip(own, found, strict=True):
+                ranked_lists = self._search(snapshot, plan, own, part, trie, options, heads)
+                for number, ranked in zip(own, ranked_lists, strict=True):
                     lists[number] = ranked.without(plan.seen[number])
         return [lists[number] for number in range(len(plan.queries))]
 

@@ -107,7 +107,7 @@ where, allow, deny, category_width, mode, heads, seen.
         """The decoding entry of a protocol card: beam and norm always, the rest where it matters.
 
         Args:
-            task: what the model is asked.
+            task: what the model is for.
             routes: whether the model chooses among categories.
         """
         settled = self.settled(task)

@@ -20,7 +20,7 @@ def clean_queries(queries: Sequence[Query]) -> Sequence[Query]:
 def _clean(text: str) -> str:
     printable = "".join(letter if letter.isprintable() else " " for letter in text).strip()
     if not printable:
-        raise DataError(f"The query {text[:40]!r} holds no text; expected some words.")
+        raise DataError(f"The query {text[:40]!r} has no text. Expected at least one word.")
     return printable
 
 

@@ -41,7 +41,7 @@ _HYBRID_LEAST = 100
 
 
 class Retriever:
-    """Searches a catalogue with a trained model; no teacher is loaded, and no heads unless they are asked for.
+    """Searches a catalogue with a trained model; no teacher is loaded, and no heads unless `keep_heads` is set.
 
     Items that share a Semantic ID share a score and stand in the catalogue's order. Searching is safe from many
     threads; `add` and `remove` put a new snapshot in place at once, and searches under way keep the one they began

@@ -106,7 +106,7 @@ def _hash_to_unit(keys: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _draw_seeds(catalogue: Catalogue, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw the seed items of queries: half by popularity, half in turn so that rare items are asked for too."""
+    """Draw the seed items of queries: half by popularity, half in turn so that rare items have queries too."""
     weight = np.cumsum(catalogue.world.popularity.astype(np.float64))
     popular = np.searchsorted(weight, rng.random(count) * weight[-1], side="right")
     turns = np.concatenate([rng.permutation(len(weight)) for _ in range(count // len(weight) + 1)])[:count]

@@ -77,7 +77,7 @@ def expression(condition: Condition, kind: pa.DataType) -> Any:
         bound = pa.scalar(condition.value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"Column {condition.column!r} holds {kind}, so {condition.value!r} cannot be compared with it; give a "
+            f"Column {condition.column!r} has {kind}, so {condition.value!r} cannot be compared with it; give a "
             "value of that type."
         ) from error
     return _COMPARE[condition.operator](field, pc.scalar(bound))
@@ -89,7 +89,7 @@ def _path_expression(field: Any, condition: Condition) -> Any:
         return pc.match_substring(pc.utf8_lower(field), names[0].lower())
     if condition.operator not in ("=", "!="):
         raise DataError(
-            f"Column {condition.column!r} holds lists of names, which cannot be compared with {condition.operator!r}; "
+            f"Column {condition.column!r} has lists of names, which cannot be compared with {condition.operator!r}; "
             "use =, != or ~."
         )
     path = _BETWEEN.join(["", *names, ""])

@@ -124,7 +124,7 @@ def read_checkpoint(
     if settings.pop("identity") != identity:
         raise ArtifactError(
             f"{folder} belongs to a run with other settings, data or index; choose another --out, or delete it to "
-            "start anew."
+            "start again."
         )
     scale = settings.pop(_SCALER, None)
     if scaler is not None and scale is not None:
