@@ -164,6 +164,7 @@ def test_who_knows_the_best_below_each_prefix_finds_it_with_one_beam(drawn, norm
 
     def look_ahead(level, nodes):
         seen.append(level)
+        assert nodes.min() >= -1
         known = tables[level].gather(1, nodes.clamp_min(0).flatten(1)).view(nodes.shape)
         return torch.where(nodes >= 0, 1e4 * known, 0.0)  # so much that nothing else decides
 
@@ -203,3 +204,19 @@ def test_exact_scores_do_not_depend_on_the_size_of_blocks(rows):
 def test_equal_scores_share_a_rank():
     scores = torch.tensor([[0.5, 2.0, 2.0, 1.0]])
     assert [exact_rank(scores, torch.tensor([leaf])).item() for leaf in range(4)] == [4, 1, 1, 3]
+
+
+def test_beams_without_a_sid_are_marked():
+    trie = Trie.of(np.array([[0, 1], [2, 0]], np.int16), (3, 2))
+    beams = beam_search(TableStepper((3, 2)), memory_of([1]), trie, width=4)
+    assert sorted(beams.leaves[0].tolist()) == [-1, -1, 0, 1]
+    assert beams.scores[0, 2:].tolist() == [-np.inf, -np.inf]
+
+
+def test_of_equal_sids_the_first_are_kept():
+    trie = Trie.of(np.arange(40, dtype=np.int16)[:, None], (40,))
+    stepper = TableStepper((40,), steps=1e-9)  # every score is zero
+    for width in (1, 2, 39):
+        assert beam_search(stepper, memory_of([1, 2]), trie, width=width).leaves.tolist() == [list(range(width))] * 2
+    narrow, wide = beam_search(stepper, memory_of([1, 2]), trie, width=[5, 30]).leaves.tolist()
+    assert (narrow[:5], narrow[5:], wide) == (list(range(5)), [-1] * 25, list(range(30)))

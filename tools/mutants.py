@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "tools" / "survivors.toml"
 DISTILL = ("test_distill_equations", "test_distill_output", "test_distiller", "test_distill_temperature")
 DISTILL += ("test_distill_extensions", "test_distill_controls", "test_distill_limits")
-CODES = ("test_codes", "test_trie")
+CODES = ("test_codes", "test_keys", "test_trie")
 TESTS = {
     "src/restd/distill": DISTILL,
     "src/restd/distill/controls.py": ("test_distill_controls", "test_distill_extensions"),
@@ -50,7 +50,7 @@ TESTS = {
     "src/restd/evaluate/statistics.py": ("test_statistics",),
 }
 """Test files of each module, or of all modules of a folder; the first to fail ends the run of a mutant."""
-LEFT_OUT = "not processes and not large and not compiles"
+LEFT_OUT = "not processes and not large and not compiles and not loads and not loaded"
 """Tests whose names say so are left out: they start processes or take long."""
 PRELOADED = ("torch", "numpy", "scipy.stats", "sklearn.decomposition", "faiss", "transformers", "pyarrow.parquet")
 PRELOADED += ("sentence_transformers", "safetensors.torch", "accelerate", "pydantic", "rich.progress", "jaxtyping")
