@@ -23,6 +23,7 @@ from restd.distill.equations import cells, teacher_distribution
 from restd.distill.matching import match
 from restd.errors import ConfigError
 from tests.test_distill_equations import level_sizes, made, seeds
+from tests.test_splitmix import reference
 
 TAU = 0.8
 
@@ -138,6 +139,23 @@ def test_permutation_keeps_the_multiset_and_the_stored_probability(seed, sizes):
     stored = base.geometry.stored(rows)[..., None]
     assert torch.equal(own.gather(-1, stored), dealt.gather(-1, stored))
     assert torch.equal(own.sort(-1).values, dealt.sort(-1).values)
+
+
+def test_a_permutation_sorts_the_hash_of_seed_row_level_and_code():
+    """So that it is the same on every machine."""
+    base = teacher_of(made(0, sizes=(6, 4), items=9))
+    own, dealt = everything(base), everything(PermutedTeacher(base, seed=7))
+    stored = base.geometry.stored(torch.arange(9)).tolist()
+
+    def scrambled(value):
+        return reference(value) & 0x7FFFFFFFFFFFFFFE
+
+    for row in range(9):
+        key = scrambled(row + scrambled(7))
+        for level, size in enumerate((6, 4)):
+            free = [code for code in range(size) if code != stored[row][level]]
+            order = sorted(free, key=lambda code: scrambled(key + 6 * level + code))
+            assert dealt[row, level, free].tolist() == own[row, level, order].tolist()
 
 
 def test_permutations_differ_between_items_levels_and_seeds():
