@@ -247,6 +247,9 @@ def test_an_item_alone_with_its_code_keeps_its_own_and_is_counted():
     swapped, quality = shape_swap(base, train)
     assert swapped.donors[:, 0].tolist() == [1, 0, 2]
     assert quality.coverage == pytest.approx(2 / 3)
+    geometry.sids[:, 0] = torch.tensor([0, 1, 1])  # now the first code is the lone one
+    assert entropy_shuffle(base, train).donors[:, 0].tolist() == [0, 2, 1]
+    assert shape_swap(base, train)[0].donors[:, 0].tolist() == [0, 2, 1]
 
 
 def naive_matching(shapes):
@@ -270,6 +273,23 @@ def test_matching_is_the_greedy_order(seed, count, ties):
     first, second = match(shapes)
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == naive_matching(shapes)
     assert len(first) == count // 2
+
+
+@given(seeds, st.integers(2, 25))
+def test_a_window_as_wide_as_the_group_is_the_greedy_order(seed, count):
+    shapes = torch.rand(count, 4, generator=torch.Generator().manual_seed(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "_EXACT", 1)
+        first, second = match(shapes)
+        assert list(zip(first.tolist(), second.tolist(), strict=True)) == naive_matching(shapes)
+
+
+def test_outside_the_window_what_is_left_pairs_up(monkeypatch):
+    """Neighbours alone are compared: 1 and 2 are nearest, which leaves 0 and 3 to each other."""
+    monkeypatch.setattr(matching, "_EXACT", 1)
+    monkeypatch.setattr(matching, "_WINDOW", 1)
+    first, second = match(torch.tensor([[0.0], [0.4], [0.5], [0.9]]))
+    assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 3), (1, 2)]
 
 
 def test_large_groups_use_the_window_and_still_pair_everybody(monkeypatch):

@@ -5,6 +5,8 @@ import torch
 
 from restd.distill import Correction, DistillConfig, HorizonHeads, ResidualTeacher, TemperatureConfig
 from restd.distill.distiller import AuxiliaryConfig
+from restd.distill.equations import cells
+from restd.distill.heads import FOLDER, KIND, SCHEMA
 from restd.distill.targets import level_slots
 from restd.errors import ConfigError
 from tests.test_distill_equations import made
@@ -67,3 +69,19 @@ def test_the_smallest_heads():
 def test_the_residual_teacher_has_a_slot_per_level_and_replaces_nothing():
     assert level_slots(3).tolist() == [[0, 1, 2], [1, 2, 2], [2, 2, 2]]
     assert ResidualTeacher(made(0), torch.ones(3)).replaced == 0.0
+
+
+def test_looking_ahead_from_one_state_is_what_training_projects():
+    heads = HorizonHeads(6, 2, horizon=3, seed=4)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in heads.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    states = torch.randn(5, 3, 6, generator=generator)
+    together = heads(states)
+    for cell, (state, offset) in enumerate(cells(3, 3)):
+        assert torch.allclose(heads.ahead(states[:, state])[offset], together[cell], atol=1e-5)
+
+
+def test_saved_heads_are_known_by_kind_and_schema():
+    assert (KIND, SCHEMA, FOLDER) == ("horizon-heads", 1, "heads")
