@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from restd.codes import Codebooks, as_tensor, assign, check_codes, last_residuals, nearest, trajectory
+from restd.codes import (
+    PAPER_ENTROPY,
+    PAPER_TEMPERATURE,
+    Codebooks,
+    as_tensor,
+    assign,
+    check_codes,
+    last_residuals,
+    nearest,
+    trajectory,
+)
 from restd.errors import ArtifactError, ConfigError
 
 HEAVY = ("restd.data", "restd.encode", "restd.artifacts", "restd.index", "restd.quantize", "restd.models")
@@ -134,3 +144,7 @@ def test_names_of_stored_codebooks():
     assert not Codebooks.is_own_name("latents")
     for name in arrays:
         assert not Codebooks.are_in({name: arrays[name]})
+
+
+def test_the_papers_numbers():
+    assert (PAPER_TEMPERATURE, PAPER_ENTROPY) == (0.2, 0.57)
