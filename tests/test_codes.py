@@ -109,7 +109,7 @@ def ladder():
     return Codebooks.of([torch.tensor([[0.0], [4.0], [8.0]]), torch.tensor([[-0.25], [0.25]])])
 
 
-def test_the_largest_and_the_smallest_codebook():
+def test_codebooks_at_both_ends():
     assert Codebooks(torch.zeros(1, 32_767, 1), (32_767,)).mask.all()
     smallest = Codebooks.of([torch.ones(1, 1)])
     assert (smallest.levels, smallest.dim, smallest.sizes) == (1, 1, (1,))

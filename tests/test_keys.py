@@ -13,7 +13,7 @@ def test_keys_by_hand():
     assert unpack(np.array([511, 130]), (4, 8, 16)).tolist() == [[3, 7, 15], [1, 0, 2]]
 
 
-def test_the_largest_key():
+def test_what_just_fits_a_key():
     assert radices((2**31, 2**31)).tolist() == [2**31, 1]
     assert radices((2**32, 2**31 - 1)).tolist() == [2**31 - 1, 1]
     with pytest.raises(ConfigError, match="64-bit"):
@@ -39,8 +39,9 @@ def test_advice_where_items_do_not_fit(items, sizes, advice):
     assert advice in str(refused.value)
 
 
-def test_as_many_items_as_addresses_fit():
+def test_as_many_items_as_addresses_fit_and_fewer_too():
     refuse_too_many(8, (2, 4))
+    refuse_too_many(7, (2, 4))
     refuse_too_many(1, (1,))
 
 
