@@ -7,7 +7,7 @@ DEMO := demo
 BEST := $(DEMO)/study/runs/restd-42
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types unit fuzz setup clean
+.PHONY: demo test lint types unit fuzz mutants setup clean
 
 setup: $(READY)
 
@@ -48,6 +48,10 @@ test: lint types unit
 # the property tests with many new examples
 fuzz: setup
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
+
+# whether the tests notice changed code: half an hour on two cores
+mutants: setup
+	$(BIN)/python tools/mutants.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) dist .pytest_cache .ruff_cache .hypothesis

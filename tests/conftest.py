@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
 
 ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate")
@@ -15,7 +15,11 @@ install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 # is judged by what it changed; `make fuzz` draws new ones and many more.
 settings.register_profile("restd", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=1500)
-settings.register_profile("mutants", deadline=None, max_examples=15, derandomize=True, database=None)
+# the first failure of a mutant is enough: nobody reads the smallest one
+found = (Phase.explicit, Phase.generate)
+settings.register_profile(
+    "mutants", deadline=None, max_examples=15, derandomize=True, database=None, phases=found, report_multiple_bugs=False
+)
 settings.load_profile("restd")
 
 

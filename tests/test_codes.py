@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from restd.codes import Codebooks, as_tensor, nearest
+from restd.codes import (
+    PAPER_ENTROPY,
+    PAPER_TEMPERATURE,
+    Codebooks,
+    as_tensor,
+    assign,
+    check_codes,
+    last_residuals,
+    nearest,
+    trajectory,
+)
 from restd.errors import ArtifactError, ConfigError
 
 HEAVY = ("restd.data", "restd.encode", "restd.artifacts", "restd.index", "restd.quantize", "restd.models")
@@ -92,3 +102,49 @@ def test_nearest_is_the_smallest_distance_and_the_first_of_equals():
     twins = torch.cat([codewords, codewords])
     assert torch.equal(nearest(vectors, twins), distances.argmin(1))
     assert nearest(vectors[:0], codewords).shape == (0,)
+
+
+def ladder():
+    """Two levels on a line: whole numbers, then quarters."""
+    return Codebooks.of([torch.tensor([[0.0], [4.0], [8.0]]), torch.tensor([[-0.25], [0.25]])])
+
+
+def test_codebooks_at_both_ends():
+    assert Codebooks(torch.zeros(1, 32_767, 1), (32_767,)).mask.all()
+    smallest = Codebooks.of([torch.ones(1, 1)])
+    assert (smallest.levels, smallest.dim, smallest.sizes) == (1, 1, (1,))
+
+
+def test_codes_and_residuals_by_hand(monkeypatch):
+    """In blocks of two rows as in one."""
+    latents = torch.tensor([[4.5], [7.0], [-1.0], [0.25], [8.25]])
+    wanted = [[1, 1], [2, 0], [0, 0], [0, 1], [2, 1]]
+    for rows in (65_536, 2):
+        monkeypatch.setattr("restd.codes.codebooks._ROWS", rows)
+        codes = assign(latents, ladder())
+        assert codes.tolist() == wanted
+        assert last_residuals(latents, codes, ladder()).flatten().tolist() == [0.25, -0.75, -0.75, 0.0, 0.0]
+    longer = torch.tensor([[1, 1, 9]])  # a disambiguation code
+    assert trajectory(latents[:1], longer, ladder()).flatten().tolist() == [4.5, 0.5, 0.25]
+
+
+def test_codes_outside_their_codebook_are_named():
+    check_codes(torch.tensor([[0, 0], [2, 1]]), ladder())
+    check_codes(torch.tensor([[2, 1, 99]]), ladder())
+    with pytest.raises(ConfigError, match="row 1 has code 2 at level 2, whose codebook has codes 0 to 1"):
+        check_codes(torch.tensor([[2, 1], [0, 2]]), ladder())
+    with pytest.raises(ConfigError, match="row 0 has code -1 at level 1, whose codebook has codes 0 to 2"):
+        check_codes(torch.tensor([[-1, 0]]), ladder())
+
+
+def test_names_of_stored_codebooks():
+    arrays = ladder().to_arrays()
+    assert Codebooks.are_in(arrays)
+    assert all(Codebooks.is_own_name(name) for name in arrays)
+    assert not Codebooks.is_own_name("latents")
+    for name in arrays:
+        assert not Codebooks.are_in({name: arrays[name]})
+
+
+def test_the_papers_numbers():
+    assert (PAPER_TEMPERATURE, PAPER_ENTROPY) == (0.2, 0.57)

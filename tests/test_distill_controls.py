@@ -23,6 +23,7 @@ from restd.distill.equations import cells, teacher_distribution
 from restd.distill.matching import match
 from restd.errors import ConfigError
 from tests.test_distill_equations import level_sizes, made, seeds
+from tests.test_splitmix import reference
 
 TAU = 0.8
 
@@ -140,6 +141,23 @@ def test_permutation_keeps_the_multiset_and_the_stored_probability(seed, sizes):
     assert torch.equal(own.sort(-1).values, dealt.sort(-1).values)
 
 
+def test_a_permutation_sorts_the_hash_of_seed_row_level_and_code():
+    """So that it is the same on every machine."""
+    base = teacher_of(made(0, sizes=(6, 4), items=9))
+    own, dealt = everything(base), everything(PermutedTeacher(base, seed=7))
+    stored = base.geometry.stored(torch.arange(9)).tolist()
+
+    def scrambled(value):
+        return reference(value) & 0x7FFFFFFFFFFFFFFE
+
+    for row in range(9):
+        key = scrambled(row + scrambled(7))
+        for level, size in enumerate((6, 4)):
+            free = [code for code in range(size) if code != stored[row][level]]
+            order = sorted(free, key=lambda code: scrambled(key + 6 * level + code))
+            assert dealt[row, level, free].tolist() == own[row, level, order].tolist()
+
+
 def test_permutations_differ_between_items_levels_and_seeds():
     geometry = made(0, sizes=(30, 30), items=50)
     own = torch.linspace(0, 1, 30).expand(50, 2, 30)
@@ -229,6 +247,9 @@ def test_an_item_alone_with_its_code_keeps_its_own_and_is_counted():
     swapped, quality = shape_swap(base, train)
     assert swapped.donors[:, 0].tolist() == [1, 0, 2]
     assert quality.coverage == pytest.approx(2 / 3)
+    geometry.sids[:, 0] = torch.tensor([0, 1, 1])  # now the first code is the lone one
+    assert entropy_shuffle(base, train).donors[:, 0].tolist() == [0, 2, 1]
+    assert shape_swap(base, train)[0].donors[:, 0].tolist() == [0, 2, 1]
 
 
 def naive_matching(shapes):
@@ -252,6 +273,23 @@ def test_matching_is_the_greedy_order(seed, count, ties):
     first, second = match(shapes)
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == naive_matching(shapes)
     assert len(first) == count // 2
+
+
+@given(seeds, st.integers(2, 25))
+def test_a_window_as_wide_as_the_group_is_the_greedy_order(seed, count):
+    shapes = torch.rand(count, 4, generator=torch.Generator().manual_seed(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "_EXACT", 1)
+        first, second = match(shapes)
+        assert list(zip(first.tolist(), second.tolist(), strict=True)) == naive_matching(shapes)
+
+
+def test_outside_the_window_what_is_left_pairs_up(monkeypatch):
+    """Neighbours alone are compared: 1 and 2 are nearest, which leaves 0 and 3 to each other."""
+    monkeypatch.setattr(matching, "_EXACT", 1)
+    monkeypatch.setattr(matching, "_WINDOW", 1)
+    first, second = match(torch.tensor([[0.0], [0.4], [0.5], [0.9]]))
+    assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 3), (1, 2)]
 
 
 def test_large_groups_use_the_window_and_still_pair_everybody(monkeypatch):

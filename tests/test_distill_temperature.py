@@ -1,5 +1,7 @@
 """Temperatures: what each mode finds, and that a level with nothing to teach is reported."""
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from restd.distill import (
     find_temperatures,
     report_teaching,
 )
-from restd.distill.temperature import normalised_entropies
+from restd.distill.temperature import normalised_entropies, sample_rows
 from restd.errors import ConfigError
 
 
@@ -88,3 +90,62 @@ def test_padding_never_ties_with_a_stored_code_without_mass():
 def test_impossible_temperatures(settings, message):
     with pytest.raises(ConfigError, match=message):
         TemperatureConfig("fixed", **settings)
+
+
+def line(*books, latents=((0.0,),), sids=((0, 0),)):
+    """Codewords, latents and SIDs on a line."""
+    longest = max(map(len, books))
+    padded = torch.tensor([[[word] for word in (*book, *[0.0] * (longest - len(book)))] for book in books])
+    return Geometry.of(padded, torch.tensor(latents), torch.tensor(sids), sizes=tuple(map(len, books)))
+
+
+def test_a_report_by_hand():
+    """One item at 0, stored at the further of two codewords 1 apart: Q = (σ(1), σ(-1)) at temperature 1."""
+    report = report_teaching(line((0.0, 1.0), sids=((1,),)), torch.tensor([1.0]))
+    (level,) = report.levels
+    entropy = -(0.7310586 * math.log(0.7310586) + 0.2689414 * math.log(0.2689414))
+    assert (level.level, level.temperature, level.top1, level.top5) == (1, 1.0, 0.0, 1.0)
+    assert (level.mean_reciprocal_rank, level.near_uniform) == (0.5, 0.0)
+    assert level.entropy == pytest.approx(entropy, rel=1e-5)
+    assert level.normalised_entropy == pytest.approx(entropy / math.log(2), rel=1e-5)
+    assert report.warnings == ()
+    assert report.to_dict()["levels"][0]["top5"] == 1.0
+
+
+def test_the_sixth_is_not_among_the_first_five():
+    words = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+    for code, found in ((4, 1.0), (5, 0.0)):
+        (level,) = report_teaching(line(words, sids=((code,),)), torch.tensor([1.0])).levels
+        assert (level.top5, level.mean_reciprocal_rank) == (found, pytest.approx(1 / (code + 1)))
+
+
+def test_nearly_uniform_is_above_ninety_seven_hundredths():
+    """Two codewords at distance 0 and 1: the odds are exp(1/τ)."""
+    for tau, found in ((2.42, 0.0), (2.45, 1.0)):  # 0.96985 and 0.97057 of ln 2
+        report = report_teaching(line((0.0, 1.0), sids=((0,),)), torch.tensor([tau]))
+        assert report.levels[0].near_uniform == found
+        assert len(report.warnings) == found
+
+
+def test_levels_of_one_code_are_not_asked_for_entropy():
+    mixed = line((0.0,), (0.0, 1.0), sids=((0, 0),))
+    temperatures = find_temperatures(mixed, TemperatureConfig("global", entropy=0.5))
+    found = normalised_entropies(mixed, mixed.residuals(torch.tensor([0])), temperatures)[0]
+    assert found.tolist() == pytest.approx([0.0, 0.5], abs=1e-4)
+    for mode, geometry in (("per_level", mixed), ("global", line((0.0,), (0.0,)))):
+        with pytest.raises(ConfigError, match="codebooks of a single code"):
+            find_temperatures(geometry, TemperatureConfig(mode))
+
+
+def test_levels_without_residuals_get_the_least_temperature():
+    geometry = line((0.0, 1.0), (0.0, 1.0), latents=((1.0,),), sids=((1, 0),))  # nothing is left for level 2
+    first, second = find_temperatures(geometry, TemperatureConfig("per_level")).tolist()
+    assert second / first == pytest.approx(1e-6)
+
+
+def test_samples_are_drawn_without_replacement():
+    many = line((0.0, 1.0), latents=((0.0,),) * 5_000, sids=((0,),) * 5_000)
+    drawn = sample_rows(many, seed=0)
+    assert len(drawn) == len(drawn.unique()) == 4_096
+    assert not torch.equal(drawn, sample_rows(many, seed=1))
+    assert sample_rows(many, seed=0, count=6_000).sort().values.tolist() == list(range(5_000))

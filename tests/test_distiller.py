@@ -307,6 +307,11 @@ def test_bad_batches(changes, message):
         call(distiller(), **changes)
 
 
+@pytest.mark.parametrize("rows", [[0, 0, 0, 0, 0], [7, 8, 9, 10, 11]])
+def test_the_first_and_the_last_item_are_taken(rows):
+    assert torch.isfinite(call(distiller(), rows=torch.tensor(rows)))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

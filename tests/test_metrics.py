@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 from ir_measures import RR, R, nDCG
 
 from restd.errors import ConfigError
-from restd.evaluate import Judged, Measure, TestSet, judge, ndcg, recall, reciprocal_rank, relative_improvement
+from restd.evaluate import (
+    NEXT,
+    PAPER,
+    Judged,
+    Measure,
+    TestSet,
+    judge,
+    ndcg,
+    recall,
+    reciprocal_rank,
+    relative_improvement,
+)
 
 
 def queries_of(*positives, grades=None, trained=None):
@@ -77,6 +88,12 @@ def test_unfilled_ranks_score_nothing():
 
 def test_relative_improvement_of_the_paper():
     assert round(relative_improvement(9.28, 7.50), 2) == 23.73
+    assert (relative_improvement(30.0, 10.0), relative_improvement(5.0, 10.0)) == (200.0, -50.0)
+
+
+def test_columns_of_the_tables():
+    assert " ".join(map(str, PAPER)) == "Recall@5 Recall@10 Recall@100 NDCG@10 NDCG@100"
+    assert " ".join(map(str, NEXT)) == "Recall@5 NDCG@5 Recall@10 NDCG@10 Recall@20 NDCG@20"
 
 
 def test_groups_by_what_training_named():

@@ -135,3 +135,88 @@ def test_no_beam_at_all_is_refused():
     trie = Trie.of(np.zeros((1, 1), np.int16), (2,))
     with pytest.raises(ConfigError, match="A beam of 0 keeps nothing"):
         beam_search(TableStepper((2,)), memory_of([1]), trie, width=0)
+
+
+@pytest.mark.parametrize("widths", [0, [], [3, 0]])
+def test_a_width_of_nothing_is_named(widths):
+    trie = Trie.of(np.zeros((1, 1), np.int16), (2,))
+    with pytest.raises(ConfigError, match="A beam of 0 keeps nothing; expected a width of at least 1"):
+        beam_search(TableStepper((2,)), memory_of([1, 2]), trie, width=widths)
+
+
+def best_below(trie, exact):
+    """Of every prefix, node by node at each length: the best score of a SID that begins with it."""
+    sids = trie.sids()
+    tables = []
+    for length in range(1, trie.levels + 1):
+        number = torch.unique(sids[:, :length], dim=0, return_inverse=True)[1]
+        tables.append(torch.stack([exact[:, number == node].amax(1) for node in number.unique()], dim=1))
+    return tables
+
+
+@given(worlds, st.booleans())
+@settings(max_examples=40)
+def test_who_knows_the_best_below_each_prefix_finds_it_with_one_beam(drawn, normalized):
+    """The estimate decides what is kept, and is no part of the score that comes back."""
+    stepper, trie, _ = world(drawn)
+    exact = exact_scores(stepper, memory_of([3, 4]), trie, trie_normalized=normalized)
+    tables, seen = best_below(trie, exact), []
+
+    def look_ahead(level, nodes):
+        seen.append(level)
+        assert nodes.min() >= -1
+        known = tables[level].gather(1, nodes.clamp_min(0).flatten(1)).view(nodes.shape)
+        return torch.where(nodes >= 0, 1e4 * known, 0.0)  # so much that nothing else decides
+
+    options = {"trie_normalized": normalized, "look_ahead": look_ahead}
+    beams = beam_search(stepper, memory_of([3, 4]), trie, width=1, **options)
+    assert beams.scores[:, 0].tolist() == pytest.approx(exact.amax(1).tolist(), abs=1e-3)
+    found = exact.gather(1, beams.leaves)[:, 0]
+    assert beams.scores[:, 0].tolist() == pytest.approx(found.tolist(), abs=1e-5)
+    assert seen == list(range(trie.levels - 1))
+
+
+def test_a_watcher_sees_what_could_be_kept_and_what_was():
+    stepper = TableStepper((3, 2), seed=5)
+    trie = Trie.of(np.array([[0, 0], [0, 1], [2, 1]], np.int16), (3, 2))
+    levels = []
+    beams = beam_search(stepper, memory_of([1]), trie, width=2, watch=levels.append)
+    first, second = levels
+    scored = stepper.start(memory_of([1]))[0][0, 0].tolist()
+    assert (first.level, second.level) == (0, 1)
+    assert (first.prefixes.shape, second.prefixes.tolist()) == ((1, 1, 0), [[[0], [2]]])
+    assert first.candidates.tolist() == [[[scored[0], -np.inf, scored[2]]]]
+    assert first.kept.tolist() == [[scored[0], scored[2]]]
+    wanted = [[score_of(stepper, 1, (0, 0)), score_of(stepper, 1, (0, 1))], [-np.inf, score_of(stepper, 1, (2, 1))]]
+    assert second.candidates[0, :, :2].tolist() == [pytest.approx(row) for row in wanted]
+    assert (second.candidates[0, :, 2:] == -np.inf).all()
+    assert sorted(second.kept[0].tolist(), reverse=True) == beams.scores[0].tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4096])
+def test_exact_scores_do_not_depend_on_the_size_of_blocks(rows):
+    stepper, trie, _ = world(([4, 3, 4], 1, 30, None))
+    found = exact_scores(stepper, memory_of([1, 2, 3]), trie, rows=rows)
+    wanted = [[score_of(stepper, number, sid) for sid in trie.sids().tolist()] for number in (1, 2, 3)]
+    assert [pytest.approx(row, abs=1e-5) for row in wanted] == found.tolist()
+
+
+def test_equal_scores_share_a_rank():
+    scores = torch.tensor([[0.5, 2.0, 2.0, 1.0]])
+    assert [exact_rank(scores, torch.tensor([leaf])).item() for leaf in range(4)] == [4, 1, 1, 3]
+
+
+def test_beams_without_a_sid_are_marked():
+    trie = Trie.of(np.array([[0, 1], [2, 0]], np.int16), (3, 2))
+    beams = beam_search(TableStepper((3, 2)), memory_of([1]), trie, width=4)
+    assert sorted(beams.leaves[0].tolist()) == [-1, -1, 0, 1]
+    assert beams.scores[0, 2:].tolist() == [-np.inf, -np.inf]
+
+
+def test_of_equal_sids_the_first_are_kept():
+    trie = Trie.of(np.arange(40, dtype=np.int16)[:, None], (40,))
+    stepper = TableStepper((40,), steps=1e-9)  # every score is zero
+    for width in (1, 2, 39):
+        assert beam_search(stepper, memory_of([1, 2]), trie, width=width).leaves.tolist() == [list(range(width))] * 2
+    narrow, wide = beam_search(stepper, memory_of([1, 2]), trie, width=[5, 30]).leaves.tolist()
+    assert (narrow[:5], narrow[5:], wide) == (list(range(5)), [-1] * 25, list(range(30)))

@@ -5,7 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
-from restd.evaluate import Spread, bootstrap_mean, holm, holm_grid, paired_difference, regression_hc3, sign_flip_p
+from restd.evaluate import (
+    Interval,
+    Spread,
+    bootstrap_mean,
+    holm,
+    holm_grid,
+    paired_difference,
+    regression_hc3,
+    sign_flip_p,
+)
 
 
 def test_hc3_is_the_spread_of_left_out_errors():
@@ -63,6 +72,28 @@ def test_the_permutation_test_counts_all_signs_where_it_can():
     means = [np.mean(np.array(signs) * gaps) for signs in itertools.product((1, -1), repeat=5)]
     tail = np.mean([mean >= gaps.mean() - 1e-12 for mean in means])
     assert sign_flip_p(gaps) == pytest.approx(2 * tail)
+
+
+def test_few_queries():
+    assert sign_flip_p(np.array([1.0, 1.0, 1.0])) == 0.25  # two of the eight ways to deal three signs
+    assert sign_flip_p(np.array([1.0, 2.0])) == 0.5
+    assert bootstrap_mean(np.array([0.0, 1.0])) == Interval(0.5, 0.0, 1.0)
+    assert bootstrap_mean(np.array([3.0])) == Interval(3.0, 3.0, 3.0)
+
+
+def test_the_smallest_p_is_two_in_ten_thousand():
+    """9,999 resamples and the sample itself, two-sided."""
+    assert sign_flip_p(np.arange(1.0, 51.0)) == pytest.approx(2 / 10_000, rel=1e-9)
+
+
+def test_resamples_follow_the_seed_which_is_zero_by_default():
+    rng = np.random.default_rng(4)
+    values, zeros = rng.standard_normal(30), np.zeros(30)
+    assert bootstrap_mean(values) == bootstrap_mean(values, seed=0) != bootstrap_mean(values, seed=1)
+    assert sign_flip_p(values) == sign_flip_p(values, seed=0) != sign_flip_p(values, seed=1)
+    assert paired_difference(values, zeros) == paired_difference(values, zeros, seed=0)
+    moved = paired_difference(values, zeros, seed=1)
+    assert (moved.low, moved.p) == (bootstrap_mean(values, seed=1).low, sign_flip_p(values, seed=1))
 
 
 def test_a_real_difference_is_found_and_has_its_sign():

@@ -1,6 +1,7 @@
 """The flat trie against a dictionary of prefixes."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from restd.codes import Trie
 from restd.codes.keys import pack, radices, unpack
+from restd.codes.trie import _depth, _expand
 from restd.errors import ConfigError
 
 
@@ -146,3 +148,31 @@ def test_no_prefix_and_no_such_code_lead_nowhere(rng):
             assert not trie.children(depth, torch.tensor([-1])).any()
             for node, code in ((-1, 0), (0, -1), (0, 9999)):
                 assert trie.advance(depth, torch.tensor([node]), torch.tensor([code])).tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "leaves", "dense"),
+    [(1, 1, True), (16, 16, True), (17, 17, False), (17, 17_408, True), (17, 17_407, False)],
+)
+def test_bitmaps_are_kept_up_to_64_kib_or_four_bytes_a_leaf(nodes, leaves, dense):
+    """A bitmap of 32,761 codes or more takes 4,096 bytes."""
+    edges, codes = torch.arange(nodes + 1, dtype=torch.int32), torch.zeros(nodes, dtype=torch.int16)
+    for size in (32_761, 32_767):
+        depth = _depth(edges, codes, size, leaves=leaves)
+        assert (depth.bitmap is not None) == dense
+        assert (depth.size, depth.fanout) == (size, 1)
+
+
+def test_ranges_are_written_out():
+    row, child = _expand(torch.tensor([2, 5, 5]), torch.tensor([4, 5, 8]))
+    assert (row.tolist(), child.tolist()) == ([0, 0, 2, 2, 2], [2, 3, 5, 6, 7])
+
+
+@given(tables())
+def test_lists_of_codes_answer_as_bitmaps_do(table):
+    trie = Trie.of(*table)
+    listed = replace(trie, depths=tuple(replace(depth, bitmap=None) for depth in trie.depths))
+    check_against_dict(listed, *table)
+    for depth in range(trie.levels):
+        nodes = torch.arange(-1, trie.nodes(depth))
+        assert torch.equal(listed.children(depth, nodes), trie.children(depth, nodes))
