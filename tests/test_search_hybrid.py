@@ -6,7 +6,7 @@ import torch
 
 from restd.codes import Trie
 from restd.errors import ArtifactError, ConfigError
-from restd.evaluate import collect, fit_fusion, read_tests, score_board, validation_queries
+from restd.evaluate import collect, fit_fusion, fitting_queries, read_tests, score_board
 from restd.evaluate.fitting import available_parts, listwise_weights
 from restd.search import Fusion, Retriever, SearchOptions, exact_scores, sid_scores
 from restd.search.candidates import CandidateTable, best_candidates
@@ -136,7 +136,7 @@ def test_weights_go_to_the_part_that_knows():
 
 
 def test_fitting_is_better_than_any_part_and_is_kept(retriever, trained, tmp_path):
-    tests = validation_queries(retriever.data, retriever.snapshot)
+    tests = fitting_queries(retriever.data, retriever.snapshot)
     fusion = fit_fusion(retriever, tests, notify=lambda sentence: None)
     assert fusion.is_fitted
     assert fusion.report["cross_validated"] >= max(fusion.report["parts"].values()) - 5
@@ -164,7 +164,7 @@ def test_too_few_queries_give_fixed_weights_and_say_so(retriever):
     from restd.evaluate import some_queries
 
     messages = []
-    one = some_queries(validation_queries(retriever.data, retriever.snapshot), 1)
+    one = some_queries(fitting_queries(retriever.data, retriever.snapshot), 1)
     fusion = fit_fusion(retriever, one, notify=messages.append)
     assert not fusion.is_fitted
     assert "1 validation query" in messages[-1]

@@ -201,7 +201,7 @@ def _ablate(
     model: Path | None, protocol: _Protocol, options: "SearchOptions", device: str | None, *, as_json: bool
 ) -> None:
     """Print the hybrid search of a model beside its parts and without each of them."""
-    from restd.evaluate import collect, score_board, validation_queries
+    from restd.evaluate import collect, fitting_queries, score_board
     from restd.evaluate.fitting import available_parts
     from restd.search import Retriever
 
@@ -213,9 +213,7 @@ def _ablate(
         raise ConfigError(f"The hybrid search of {model} was not fitted yet; run restd fit --model {model} first.")
     add_parts(retriever, [])
     parts = available_parts(retriever)
-    valid = collect(
-        retriever, validation_queries(protocol.data_folder, retriever.snapshot), parts=parts, options=options
-    )
+    valid = collect(retriever, fitting_queries(protocol.data_folder, retriever.snapshot), parts=parts, options=options)
     board = score_board(fusion, valid, collect(retriever, protocol.tests, parts=parts, options=options))
     if as_json:
         show_json(board.to_dict())

@@ -45,12 +45,12 @@ def fit(
 
 def fit_retriever(retriever: "Retriever", *, names: list[str] | None = None, beam: int | None = None) -> "Fusion":
     """Fit a loaded retriever's hybrid search on the validation queries of its data, and keep the weights."""
-    from restd.evaluate import fit_fusion, validation_queries
+    from restd.evaluate import fit_fusion, fitting_queries
     from restd.search.fusion import FOLDER
 
     if retriever.data is None or retriever.source is None:
         raise ConfigError("A hybrid search is fitted on judged queries; pass --data, the folder that has them.")
-    tests = validation_queries(retriever.data, retriever.snapshot)
+    tests = fitting_queries(retriever.data, retriever.snapshot)
     notify(f"Fitting the hybrid search on {len(tests):,} validation queries")
     add_parts(retriever, names or [])
     fusion = fit_fusion(retriever, tests, options=search_options(beam=beam), notify=notify)
@@ -107,4 +107,4 @@ def show_fusion(fusion: "Fusion") -> None:
         f"judged with weights that other queries chose ({report['folds']} folds)."
     )
     if report["dropped"]:
-        show(f"Left out, since held-out queries lose nothing without: {', '.join(report['dropped'])}.")
+        show(f"Left out, since rankings lose nothing without: {', '.join(report['dropped'])}.")

@@ -16,6 +16,7 @@ from restd.encode.encoders import (
 from restd.encode.identity import same_encoder
 from restd.encode.language import default_encoder
 from restd.encode.ragged import Inputs, Ragged
+from restd.encode.remembered import RememberedEncoder
 from restd.encode.sentence_transformer import SentenceTransformerEncoder
 from restd.encode.tfidf import TfidfSvdEncoder, fit_tfidf_svd
 from restd.encode.tokens import states_dim, states_of
@@ -31,6 +32,7 @@ __all__ = [
     "FittedEncoder",
     "Inputs",
     "Ragged",
+    "RememberedEncoder",
     "SentenceTransformerEncoder",
     "TfidfSvdEncoder",
     "TokenEncoder",

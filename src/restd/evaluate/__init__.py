@@ -2,7 +2,7 @@
 
 from restd.evaluate.card import ProtocolCard
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
-from restd.evaluate.fitting import FittingSet, collect, fit_fusion, validation_queries
+from restd.evaluate.fitting import FittingSet, collect, fit_fusion, fitting_queries
 from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
 from restd.evaluate.metrics import NEXT, PAPER, Measure, ndcg, recall, reciprocal_rank, relative_improvement
 from restd.evaluate.queries import GROUPS, TestSet, read_tests, some_queries
@@ -42,6 +42,7 @@ __all__ = [
     "depth_needed",
     "evaluate",
     "fit_fusion",
+    "fitting_queries",
     "holm",
     "holm_grid",
     "judge",
@@ -62,5 +63,4 @@ __all__ = [
     "sign_flip_p",
     "some_queries",
     "units",
-    "validation_queries",
 ]

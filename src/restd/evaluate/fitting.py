@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
 
 from restd.data.pairs import Pairs, read_pairs
 from restd.errors import DataError
@@ -27,7 +26,7 @@ MOST_QUERIES = 1_000
 _BATCH = 128
 _PENALTY = 1e-3
 _WORTH = 0.05
-"""A part that gains less than so many points of NDCG@10 on held-out folds is not worth its time."""
+"""A part that gains fewer points of NDCG@10 than this is not worth its time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +51,7 @@ class FittingSet:
         return MEASURE.of(judge(ranked, self.tests, self.units, depth=MEASURE.k))
 
 
-def validation_queries(data: Path, snapshot: Snapshot) -> TestSet:
+def fitting_queries(data: Path, snapshot: Snapshot) -> TestSet:
     """Queries that training did not learn from: those marked `valid`, or the tenth that training holds out.
 
     At most a thousand, evenly spaced: a handful of weights needs no more.
@@ -129,11 +128,16 @@ def listwise_weights(
     target = relevant / relevant.sum(axis=1, keepdims=True)
     blocked = np.where(among, 0.0, -np.inf)
 
+    wanted = np.einsum("qc,qcp->p", target, features)
+    flat = features.reshape(-1, parts)
+
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = features @ weights + blocked
-        likely = log_softmax(scores, axis=1)
-        value = -np.where(relevant, target * np.where(relevant, likely, 0.0), 0.0).sum() / len(features)
-        gradient = np.einsum("qc,qcp->p", softmax(scores, axis=1) - target, features) / len(features)
+        scores = (flat @ weights).reshape(among.shape) + blocked
+        top = scores.max(axis=1, keepdims=True)
+        odds = np.exp(scores - top)
+        mass = odds.sum(axis=1, keepdims=True)
+        value = (float((top + np.log(mass)).sum()) - float(wanted @ weights)) / len(features)
+        gradient = ((odds / mass).ravel() @ flat - wanted) / len(features)
         return value + _PENALTY * float(weights @ weights), gradient + 2 * _PENALTY * weights
 
     result = minimize(loss, np.ones(parts), jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * parts)
@@ -172,7 +176,7 @@ def fit_fusion(
     options: SearchOptions | None = None,
     notify: Notify,
 ) -> Fusion:
-    """Fit the weights of a hybrid search; parts that gain nothing on held-out folds are dropped.
+    """Fit the weights of a hybrid search; parts that gain nothing are dropped.
 
     Args:
         retriever: with its companions, and with its heads where they are to be a part.
@@ -193,12 +197,12 @@ def fit_fusion(
             "weights; fixed ones are used"
         )
         return Fusion.fixed(parts)
-    kept, score = _eliminated(fitting, parts)
+    kept = _eliminated(fitting, parts)
     weights = fit_on(fitting, kept)
     report = {
         "queries": len(tests),
         "measure": str(MEASURE),
-        "cross_validated": score,
+        "cross_validated": float(cross_validated(fitting, kept).mean()),
         "folds": min(FOLDS, len(tests)),
         "parts": single,
         "dropped": [part for part in parts if part not in kept],
@@ -211,16 +215,20 @@ def _lists(fitting: FittingSet) -> set[str]:
     return {part for part, proposed in fitting.table.proposed.items() if proposed.any()}
 
 
-def _eliminated(fitting: FittingSet, parts: Sequence[str]) -> tuple[list[str], float]:
-    """Drop parts one after another, the least important first, as long as held-out queries lose nothing by it."""
+def _eliminated(fitting: FittingSet, parts: Sequence[str]) -> list[str]:
+    """Drop parts one after another, the least important first, as long as rankings lose nothing by it.
+
+    A handful of weights does not overfit hundreds of queries, so the same queries choose; what the result is worth is
+    cross-validated afterwards.
+    """
     kept = list(parts)
-    score = float(cross_validated(fitting, kept).mean())
+    score = float(fitting.values(fitting.table.fused(fit_on(fitting, kept))).mean())
     while len(kept) > 1:
-        without = {
-            part: float(cross_validated(fitting, rest).mean())
-            for part in kept
-            if _lists(fitting) & set(rest := [other for other in kept if other != part])
-        }
+        without = {}
+        for part in kept:
+            rest = [other for other in kept if other != part]
+            if _lists(fitting) & set(rest) and any((weights := fit_on(fitting, rest)).values()):
+                without[part] = float(fitting.values(fitting.table.fused(weights)).mean())
         if not without:
             break
         least = max(without, key=lambda part: (without[part], part))
@@ -228,4 +236,4 @@ def _eliminated(fitting: FittingSet, parts: Sequence[str]) -> tuple[list[str], f
             break
         kept.remove(least)
         score = without[least]
-    return kept, score
+    return kept

@@ -24,13 +24,19 @@ class Dense:
     name: ClassVar[str] = "dense"
 
     @classmethod
-    def of(cls, snapshot: Snapshot, embeddings: Embeddings) -> "Dense":
-        """Take the embeddings that `restd index` keeps beside its index; those of another index are refused."""
+    def of(cls, snapshot: Snapshot, embeddings: Embeddings, *, encoder: Encoder | None = None) -> "Dense":
+        """Take the embeddings that `restd index` keeps beside its index; those of another index are refused.
+
+        Args:
+            snapshot: the items to rank.
+            embeddings: theirs.
+            encoder: reads queries; by default the one that made the embeddings.
+        """
         refuse_foreign_embeddings(embeddings, snapshot)
         vectors = faiss.IndexFlatIP(embeddings.dim)
         for batch in embeddings.batches():
             vectors.add(unit(batch))
-        return cls(vectors, embeddings.encoder(), snapshot.hash)
+        return cls(vectors, encoder or embeddings.encoder(), snapshot.hash)
 
     @property
     def items(self) -> int:
@@ -76,7 +82,7 @@ RANKERS.add(
         "Nearest embeddings by the encoder the index was made with, compared exactly.",
         {
             "search": RankerTask(
-                lambda context: Dense.of(context.snapshot, context.embeddings()),
+                lambda context: Dense.of(context.snapshot, context.embeddings(), encoder=context.encoder()),
                 {"search": "exact inner product of unit vectors"},
             )
         },

@@ -1,12 +1,12 @@
 """Rankers by name, each over the items of a snapshot, row for row."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from restd.data import Histories, Task
-from restd.encode import Embeddings, Encoder
+from restd.encode import Embeddings, Encoder, RememberedEncoder
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.models.query_encoder import find_encoder
 from restd.registry import Registry
@@ -24,6 +24,7 @@ class RankerContext:
         task: whether queries are texts or histories.
         trained: where rankers that are trained are kept; without it they cannot be made.
         seen: whether items of a history may be recommended, by rankers that can leave them out.
+        shared: what rankers of the same search share.
     """
 
     snapshot: Snapshot
@@ -32,6 +33,7 @@ class RankerContext:
     task: Task = "search"
     trained: Path | None = None
     seen: bool = True
+    shared: dict[str, Any] = field(default_factory=dict)
 
     def with_texts(self) -> Snapshot:
         """The snapshot with its items' texts, from the data folder where it has no catalogue yet."""
@@ -54,8 +56,10 @@ class RankerContext:
         return embeddings
 
     def encoder(self) -> Encoder:
-        """The encoder of the index, which reads queries too; its embeddings need not be of the snapshot's rows."""
-        return find_encoder("index", self.snapshot.index, self.home)
+        """The encoder of the index, which reads queries too; rankers of one context share it and what it remembers."""
+        if "encoder" not in self.shared:
+            self.shared["encoder"] = RememberedEncoder(find_encoder("index", self.snapshot.index, self.home))
+        return self.shared["encoder"]
 
 
 def refuse_foreign_embeddings(embeddings: Embeddings, snapshot: Snapshot) -> None:

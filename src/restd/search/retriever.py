@@ -62,6 +62,7 @@ class Retriever:
         self.data: Path | None = None
         """Where items and judgments are, where the retriever was loaded with them."""
         self._encoder: Encoder | None = None
+        self._shared: dict[str, Any] = {}
         self._writing = threading.Lock()
 
     @classmethod
@@ -178,7 +179,7 @@ class Retriever:
                 f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
                 "know; make the ranker yourself, or load the retriever from its folder."
             )
-        return make_companion(name, RankerContext(self._snapshot, self.data, self.home))
+        return make_companion(name, RankerContext(self._snapshot, self.data, self.home, shared=self._shared))
 
     @overload
     def search(
