@@ -4,10 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := demo
-BEST := $(DEMO)/study/runs/restd-42
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types unit fuzz mutants setup clean
+.PHONY: demo study test lint types unit fuzz mutants setup clean
 
 setup: $(READY)
 
@@ -21,16 +20,21 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
 	$(BIN)/restd data check $(DEMO)/shop
-	$(BIN)/restd index build --catalog $(DEMO)/shop --out $(DEMO)/index
-	$(BIN)/restd train --index $(DEMO)/index --data $(DEMO)/shop --out $(DEMO)/model --epochs 6
-	$(BIN)/restd compare --index $(DEMO)/index --data $(DEMO)/shop --init $(DEMO)/model --out $(DEMO)/study \
+	$(BIN)/restd quickstart $(DEMO)/shop --out $(DEMO)
+	$(BIN)/restd search --model $(DEMO)/bundle "quiet mouse for the office" -k 5 --explain S0003770
+	$(BIN)/restd search --model $(DEMO)/bundle "drink bottle 500 ml" -k 5 --where "price<=30"
+	$(BIN)/restd search --model $(DEMO)/bundle "help me serve kibble without a mess" -k 5 --mode generative
+
+# the paper's matched comparison where an item has one training query: Base-FT and ResTD from one checkpoint
+study: setup
+	$(BIN)/restd data shop --items 5000 --out $(DEMO)/shop
+	$(BIN)/restd index build --catalog $(DEMO)/shop --out $(DEMO)/paper-index --set align.enabled=off
+	$(BIN)/restd train --index $(DEMO)/paper-index --data $(DEMO)/shop --out $(DEMO)/base --epochs 6 --no-fit
+	$(BIN)/restd compare --index $(DEMO)/paper-index --data $(DEMO)/shop --init $(DEMO)/base --out $(DEMO)/study \
 		--recipe shop --updates 300 --objectives base,restd --seeds 42 --baselines bm25,dense,hybrid
-	$(BIN)/restd search --model $(BEST) "quiet mouse for the office" -k 5 --explain S0003770
-	$(BIN)/restd search --model $(BEST) "drink bottle 500 ml" -k 5 --where "price<=30" --explain S0002766
-	$(BIN)/restd search --model $(BEST) "help me serve kibble without a mess" -k 5 --mode hybrid --explain S0001327
 	$(BIN)/restd analyze conflicts $(DEMO)/study
 	$(BIN)/restd analyze cases $(DEMO)/study
-	$(BIN)/restd report $(DEMO)/study --out $(DEMO)/report --title "ResTD: the demo shop"
+	$(BIN)/restd report $(DEMO)/study --out $(DEMO)/study-report --title "ResTD: the demo shop"
 
 lint: setup
 	$(BIN)/ruff check .

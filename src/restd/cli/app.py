@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from restd._version import __version__
-from restd.cli import analyze, bench, compare, data, doctor, evaluate, fit, index, listing, recommend, search, train
+from restd.cli import (
+    analyze,
+    bench,
+    compare,
+    data,
+    doctor,
+    evaluate,
+    fit,
+    index,
+    listing,
+    quickstart,
+    recommend,
+    search,
+    train,
+)
 from restd.cli.command import MainGroup, add_command, add_moved
 from restd.cli.console import fail, show, warn
 from restd.errors import Interrupted, RestdError
@@ -16,6 +30,7 @@ _INTERRUPTED = 130
 _BUILD, _MODEL, _MEASURE, _LOOK = "Data and index", "Models", "Measuring", "This installation"
 
 app = typer.Typer(cls=MainGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+add_command(app, "quickstart", quickstart.quickstart, panel=_BUILD)
 app.add_typer(data.app, name="data", rich_help_panel=_BUILD)
 app.add_typer(index.app, name="index", rich_help_panel=_BUILD)
 add_command(app, "train", train.train, panel=_MODEL)

@@ -8,6 +8,7 @@ import typer
 
 from restd.cli.console import notify, show, show_json
 from restd.cli.device import use_device
+from restd.cli.fit import fit_retriever, show_fusion
 from restd.cli.options import (
     Backbone,
     DataFolder,
@@ -22,11 +23,12 @@ from restd.cli.options import (
     Updates,
     read_numbers,
 )
-from restd.errors import ConfigError
+from restd.errors import ConfigError, RestdError
 
 if TYPE_CHECKING:
     from restd.models import ModelConfig
-    from restd.train import RunConfig
+    from restd.search import Fusion
+    from restd.train import Job, RunConfig
 
 _SECTIONS = ("model", "train", "base", "continuation", "distill", "category")
 """Besides one section per backbone; [base] and [continuation] are [train] for runs without and with --init."""
@@ -62,6 +64,9 @@ def train(
     cache: Annotated[
         Path | None, typer.Option(help="Folder that keeps the token states of a frozen encoder between runs.")
     ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Fit a hybrid search on validation queries when training is done.")
+    ] = True,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -93,13 +98,31 @@ def train(
     trained = train_retriever(job, notify=notify, validate=ranked_validation(job))
     if not leave_group():
         return
+    fusion = _fitted(job) if fit and job.task == "search" else None
     if as_json:
-        show_json({"model": str(trained.folder), **trained.summary})
+        hybrid = {} if fusion is None else {"hybrid": dict(fusion.weights)}
+        show_json({"model": str(trained.folder), **trained.summary, **hybrid})
         return
     show(f"Model: {trained.folder} (objective {config.objective}, {trained.summary['updates']:,} updates)")
     for name, value in trained.summary.items():
         if name.startswith("category_recall"):
             show(f"{name}: {value:.1f} % of the positives of validation queries are in the categories searched")
+    if fusion is not None:
+        show_fusion(fusion)
+
+
+def _fitted(job: "Job") -> "Fusion | None":
+    """Weights of the model's hybrid search; None, with the reason, where it cannot be fitted."""
+    from restd.search import Fusion, Retriever
+    from restd.search.fusion import FOLDER
+
+    if (job.out / FOLDER).is_dir():
+        return Fusion.load(job.out / FOLDER)
+    try:
+        return fit_retriever(Retriever.load(job.out, job.index, job.data))
+    except RestdError as error:
+        notify(f"The hybrid search was not fitted: {error}")
+        return None
 
 
 def leave_group() -> bool:

@@ -22,7 +22,7 @@ from restd.snapshot import Snapshot
 
 MEASURE = Measure("NDCG", 10)
 FOLDS = 5
-MOST_QUERIES = 1_000
+MOST_QUERIES = 500
 _BATCH = 128
 _PENALTY = 1e-3
 _WORTH = 0.05
@@ -54,7 +54,7 @@ class FittingSet:
 def fitting_queries(data: Path, snapshot: Snapshot) -> TestSet:
     """Queries that training did not learn from: those marked `valid`, or the tenth that training holds out.
 
-    At most a thousand, evenly spaced: a handful of weights needs no more.
+    At most five hundred: a handful of weights needs no more.
     """
     try:
         tests = read_tests(data, snapshot, split="valid", task="search")
@@ -83,7 +83,7 @@ def _as_tests(pairs: Pairs, snapshot: Snapshot) -> TestSet:
 def collect(retriever: Retriever, tests: TestSet, *, parts: Sequence[str], options: SearchOptions) -> FittingSet:
     """Candidates of many queries, a batch at a time, from every part."""
     snapshot, tables = retriever.snapshot, []
-    settled = options.settled("search")
+    settled = replace(options, mode="hybrid").settled("search")
     with progress("Collecting candidates", total=len(tests)) as advance:
         for start in range(0, len(tests), _BATCH):
             texts = list(tests.texts[start : start + _BATCH])

@@ -83,8 +83,23 @@ def write_report(study: Path, out: Path, *, title: str = "") -> list[Path]:
     return written
 
 
+def write_page(results: Sequence[AnalysisResult], out: Path, *, title: str) -> Path:
+    """Write a page of results that belong to no study, with their tables and figures under `parts`."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / PAGE, [make_page(results, {}, title=title).encode()])
+    for result in results:
+        write_result(result, out / "parts")
+    return out / PAGE
+
+
 def make_page(results: Sequence[AnalysisResult], comparison: Mapping[str, Any], *, title: str) -> str:
-    """Return the page as HTML with embedded figures; it loads nothing from elsewhere."""
+    """Return the page as HTML with embedded figures; it loads nothing from elsewhere.
+
+    Args:
+        results: what it shows, in this order.
+        comparison: card and settings of the study; empty where the results belong to none.
+        title: of the page.
+    """
     try:
         from jinja2 import Environment, PackageLoader
     except ModuleNotFoundError as error:
@@ -101,8 +116,8 @@ def make_page(results: Sequence[AnalysisResult], comparison: Mapping[str, Any], 
         results=results,
         images=images,
         text_tables=_TEXT_TABLES,
-        card=list(card_lines(comparison["card"])),
-        settings=json.dumps(comparison["settings"], indent=2, ensure_ascii=False),
+        card=list(card_lines(comparison.get("card", {}))),
+        settings=json.dumps(comparison["settings"], indent=2, ensure_ascii=False) if comparison else "",
     )
 
 

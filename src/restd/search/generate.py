@@ -186,11 +186,12 @@ class Generator:
             queries: texts or histories.
             options: settled options.
             extra: rows that others proposed for each query.
-            depth: items to take from the beam and from the heads.
+            depth: items to take from the heads; from the beam, all that it kept.
             heads: adds the items whose latents are nearest to where the heads point.
             routes: categories that another model chose for these queries.
         """
-        plan = Plan.of(snapshot, queries, replace(options, k=depth))
+        plan = Plan.of(snapshot, queries, options)
+        plan = replace(plan, depths=tuple(min(width, len(snapshot)) for width in plan.widths))
         stepper, normalized = self.stepper(options.score_norm), options.score_norm == "trie_children"
         whole = snapshot.trie_of(plan.keep) if normalized else None
         made: dict[int, Candidates] = {}

@@ -14,8 +14,8 @@ from restd.search.heads import KeptHeads
 from restd.search.options import SearchOptions
 from restd.snapshot import Companion, Snapshot
 
-DEPTH = 100
-"""Items that each part proposes, or k where that is more."""
+DEPTH = 60
+"""Items that each companion and the heads propose, or k where that is more."""
 _NONE = np.zeros(0, np.int64)
 
 

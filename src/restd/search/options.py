@@ -16,6 +16,8 @@ HeadMode = Literal["rerank", "fuse", "look-ahead", "one-shot"]
 HEAD_MODES: tuple[HeadMode, ...] = get_args(HeadMode)
 BEAMS: Mapping[Task, int] = {"search": 100, "recommend": 20}
 """The paper's beams."""
+HYBRID_BEAM = 40
+"""A hybrid search has other parts that propose items: on the demo's shop a beam of 100 gains 0.2 points of NDCG@10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class SearchOptions:
 
     Args:
         k: number of items to return; fewer come back only where fewer qualify.
-        beam: prefixes kept at every level; unset, the paper's: 100 for texts, 20 for histories.
+        beam: prefixes kept at every level; unset, the paper's: 100 for texts, 20 for histories; 40 for a hybrid
+            search of texts.
         widen: search at least k wide, whatever the beam; evaluation switches it off to keep the beam as it is stated.
         score_norm: over what probabilities sum to one: every word the model could generate (`full_vocab`), the codes of
             the level (`level_codes`), or the codes that can follow (`trie_children`).
@@ -100,7 +103,8 @@ where, allow, deny, category_width, mode, heads, seen.
 
     def settled(self, task: Task, *, seen: bool = True) -> "SearchOptions":
         """The same with what was left unset: the beam of the task, and whether items of the history may come back."""
-        beam = BEAMS[task] if self.beam is None else self.beam
+        usual = HYBRID_BEAM if self.mode == "hybrid" and task == "search" else BEAMS[task]
+        beam = usual if self.beam is None else self.beam
         return replace(self, beam=beam, seen=seen if self.seen is None else self.seen)
 
     def card(self, *, task: Task, routes: bool = False) -> dict[str, Any]:

@@ -35,10 +35,6 @@ from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of
 from restd.train.run_record import run_sources
 
-_HYBRID_DEPTH = 10
-"""How many times k each list is deep that a hybrid search fuses."""
-_HYBRID_LEAST = 100
-
 
 class Retriever:
     """Searches a catalogue with a trained model; no teacher is loaded, and no heads unless `keep_heads` is set.
@@ -342,7 +338,7 @@ class Retriever:
         rows, _ = self._ranked(snapshot, [query], settled, whole=True)
         place = np.flatnonzero(rows[0] == row)
         rank = int(place[0]) + 1 if len(place) else None
-        traced = _deeper(snapshot, settled) if settled.mode == "hybrid" else settled
+        traced = replace(settled, mode="generative")
         return explain(self._generator, snapshot, query, row, traced, k=settled.k, rank=rank, heads=self.heads)
 
     def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
@@ -377,12 +373,6 @@ class Retriever:
         snapshot = self._snapshot
         encoder = fitted_encoder(snapshot, self.home)
         save_bundle(folder, model=self.source, snapshot=snapshot, encoder=encoder)
-
-
-def _deeper(snapshot: Snapshot, options: SearchOptions) -> SearchOptions:
-    """Options of the generative part of a hybrid search, whose lists are deeper than the result."""
-    depth = min(max(_HYBRID_DEPTH * options.k, _HYBRID_LEAST), len(snapshot))
-    return replace(options, k=depth, mode="generative")
 
 
 def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]) -> SearchOptions:
