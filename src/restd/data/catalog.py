@@ -71,11 +71,7 @@ class Catalog:
 
     def texts(self, batch: pa.RecordBatch) -> pa.StringArray:
         """Return the text to encode for each item of a canonical batch; empty where an item has none."""
-        parts = [_text_of(batch.column(name)) for name in self.text_columns]
-        # no nulls here: Arrow's join that skips nulls loses a last row in which all are null
-        prefixed = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
-        pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, prefixed, strict=True)]
-        return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), len(_FIELD_SEPARATOR))
+        return joined_texts(batch, self.text_columns)
 
     def texts_of(self, ids: Iterable[str]) -> list[str]:
         """Return the text of each id, in the order of `ids`; empty for ids that are not in the table."""
@@ -119,21 +115,11 @@ class Catalog:
         return column_of
 
     def _canonical(self, batch: pa.RecordBatch, mapping: Mapping[str, str], row: int) -> pa.RecordBatch:
-        size = batch.num_rows
         ids = _ids_of(batch.column(mapping["id"]))
         if ids.null_count:
             missing = int(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError(f"{self.path}: row {row + missing}, column {mapping['id']!r}: the id is missing.")
-        title = batch.column(mapping["title"]) if "title" in mapping else pa.repeat(pa.scalar(""), size)
-        if "category" in mapping:
-            category = _category_paths(batch.column(mapping["category"]), self.category_separator)
-        else:
-            category = pa.array([[]] * size, CATEGORY)
-        others = other_columns(batch.schema.names, mapping, _CANONICAL)
-        return pa.RecordBatch.from_arrays(
-            [ids, _text_of(title), category, *(batch.column(name) for name in others.values())],
-            names=[*_CANONICAL, *others],
-        )
+        return canonical_items(batch, mapping, separator=self.category_separator)
 
     @cached_property
     def text_columns(self) -> list[str]:
@@ -146,17 +132,54 @@ class Catalog:
             renamed = {column: name for name, column in other_columns(column_names(self.path), {}, _CANONICAL).items()}
             canonical_name = {**renamed, **{column: name for name, column in self._mapping().items()}}
             return [canonical_name.get(name, name) for name in self.text]
-        if first is None:
-            return ["title"]
-        rest = [name for name in first.schema.names if name not in _CANONICAL and _is_text(first.column(name))]
-        return ["title", *rest]
+        return ["title"] if first is None else text_columns_of(first)
+
+
+def canonical_items(batch: pa.RecordBatch, column_of: Mapping[str, str], *, separator: str) -> pa.RecordBatch:
+    """Return a batch of a table as canonical items: `id`, `title`, `category`, then every other column as it is.
+
+    >>> batch = pa.RecordBatch.from_pydict({"sku": ["a"], "title": ["Pan"], "price": [3]})
+    >>> canonical_items(batch, {"id": "sku", "title": "title"}, separator=" > ").schema.names
+    ['id', 'title', 'category', 'price']
+    """
+    size = batch.num_rows
+    title = batch.column(column_of["title"]) if "title" in column_of else pa.repeat(pa.scalar(""), size)
+    if "category" in column_of:
+        category = _category_paths(batch.column(column_of["category"]), separator)
+    else:
+        category = pa.array([[]] * size, CATEGORY)
+    others = other_columns(batch.schema.names, column_of, _CANONICAL)
+    return pa.RecordBatch.from_arrays(
+        [
+            _ids_of(batch.column(column_of["id"])),
+            text_values(title),
+            category,
+            *(batch.column(name) for name in others.values()),
+        ],
+        names=[*_CANONICAL, *others],
+    )
+
+
+def text_columns_of(batch: pa.RecordBatch) -> list[str]:
+    """Return the title and every other text column of a canonical batch; a column of numbers only is not text."""
+    rest = [name for name in batch.schema.names if name not in _CANONICAL and _is_text(batch.column(name))]
+    return ["title", *rest]
+
+
+def joined_texts(batch: pa.RecordBatch, columns: Iterable[str]) -> pa.StringArray:
+    """Return the texts of these columns of a canonical batch as one text per item; empty where an item has none."""
+    parts = [text_values(batch.column(name)) for name in columns]
+    # no nulls here: Arrow's join that skips nulls loses a last row in which all are null
+    prefixed = [pc.binary_join_element_wise(_FIELD_SEPARATOR, part, "") for part in parts]
+    pieces = [pc.if_else(pc.equal(part, ""), "", piece) for part, piece in zip(parts, prefixed, strict=True)]
+    return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), len(_FIELD_SEPARATOR))
 
 
 def _is_text(values: pa.Array) -> bool:
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         return False
-    filled = pc.filter(_text_of(values), pc.not_equal(_text_of(values), ""))
+    filled = pc.filter(text_values(values), pc.not_equal(text_values(values), ""))
     numbers = pc.match_substring_regex(filled, r"^[-+]?[0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?$")
     return len(filled) == 0 or not pc.all(numbers).as_py()
 
@@ -165,7 +188,7 @@ def _ids_of(values: pa.Array) -> pa.StringArray:
     return pc.utf8_trim_whitespace(pc.cast(values, pa.string()))
 
 
-def _text_of(values: pa.Array) -> pa.StringArray:
+def text_values(values: pa.Array) -> pa.StringArray:
     """Return any column as trimmed text: lists are joined by spaces, nulls are empty."""
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
         values = pc.binary_join(pc.cast(values, pa.list_(pa.string())), " ")
