@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DATA, INDEX, MODEL, BUNDLE, REPORT, SUMMARY = "data", "index", "model", "bundle", "report", "summary.json"
 _EPOCHS = 12
 """Most passes over the pairs, however much time there is."""
+_NO_PSEUDO = "pseudo_queries=0"
+"""Where all queries are made up, the data set has them, and those of held-out items must not be drawn again."""
 
 
 def quickstart(
@@ -65,8 +67,9 @@ def quickstart(
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     data = _data(items, queries, out, column_pairs(column_map), column_pairs(query_map))
-    index = _index(data, out, encoder, device)
-    job = _job(data, index, out, minutes=minutes, seed=seed, device=device)
+    made_up = not items.is_dir() and queries is None
+    index = _index(data, out, encoder, device, made_up=made_up)
+    job = _job(data, index, out, minutes=minutes, seed=seed, device=device, made_up=made_up)
     _train(job)
     retriever = Retriever.load(job.out, index, data)
     fusion = fit_retriever(retriever)
@@ -108,7 +111,7 @@ def _data(items: Path, queries: Path | None, out: Path, columns: dict[str, str],
     return folder
 
 
-def _index(data: Path, out: Path, encoder: str | None, device: str | None) -> Path:
+def _index(data: Path, out: Path, encoder: str | None, device: str | None, *, made_up: bool) -> Path:
     from restd.cli.index import index_config
     from restd.data import Catalog
     from restd.index import build_index
@@ -117,12 +120,13 @@ def _index(data: Path, out: Path, encoder: str | None, device: str | None) -> Pa
     count = len(catalog.ids())
     codes = min(256, 1 << max(1, (count // 4).bit_length() - 1))  # a codebook needs several items per code
     options: dict[str, Any] = {} if encoder is None else {"encoder": encoder}
-    config = index_config("product-index", [], options, levels=None, codes=str(codes), dim=None, seed=None)
+    settings = [f"align.{_NO_PSEUDO}"] if made_up else []
+    config = index_config("product-index", settings, options, levels=None, codes=str(codes), dim=None, seed=None)
     build_index(catalog, out / INDEX, config, judgments=data, device=device, notify=notify)
     return out / INDEX
 
 
-def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, device: str | None) -> "Job":
+def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, device: str | None, made_up: bool) -> "Job":
     """The training run, as long as the time allows; what was chosen the first time stays."""
     from restd.cli.train import configure
     from restd.train import Job
@@ -131,7 +135,8 @@ def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, devic
 
     if not minutes > 0:
         raise ConfigError(f"--minutes must be above 0, got {minutes:g}.")
-    model, config = configure("product", [], options={"seed": seed})
+    settings = [f"train.{_NO_PSEUDO}"] if made_up else []
+    model, config = configure("product", settings, options={"seed": seed})
     job = Job(index, data, out / MODEL, model, config, None, None, device)
     chosen = out / "epochs.json"
     if chosen.is_file():
