@@ -70,7 +70,7 @@ class Registry(Generic[Entry]):
         if entry.name in self._entries and self._entries[entry.name] is not entry:
             raise ConfigError(f"A {self.kind} named {entry.name!r} is registered already; choose another name.")
         self._entries[entry.name] = entry
-        self._modules[entry.name] = sys._getframe(1).f_globals["__name__"]
+        self._modules[entry.name] = sys._getframe(1).f_globals.get("__name__", "")
         return entry
 
     def remove(self, name: str) -> None:
