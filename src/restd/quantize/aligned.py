@@ -66,6 +66,8 @@ def input_width(quantizer: Quantizer, latents: Float[np.ndarray, "item dim"]) ->
 
 def restore_quantizer(settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], codebooks: Codebooks) -> Quantizer:
     """Restore any registered quantiser from what its `settings` and `tensors` gave, with its alignment."""
-    quantizer = restore_bare_quantizer(settings, arrays, codebooks)
     alignment = Alignment.of_tensors(arrays)
+    others = {} if alignment is None else alignment.tensors()
+    own = {name: array for name, array in arrays.items() if name not in others}
+    quantizer = restore_bare_quantizer(settings, own, codebooks)
     return quantizer if alignment is None else AlignedQuantizer(alignment, quantizer)
