@@ -130,8 +130,6 @@ class CompactBackbone(Backbone):
         if self._trained is not None:
             self.encoder = self._trained.module
         self.geometry = geometry
-        if geometry is not None:
-            nn.init.zeros_(self.decoder.out)  # so that the first logits are the geometry's alone
 
     @property
     def rates(self) -> dict[str, float]:
@@ -175,18 +173,17 @@ class CompactBackbone(Backbone):
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code."""
-        output = self.decoder(memory, sids)
         if self.geometry is None:
-            return output
+            return self.decoder(memory, sids)
         assert memory.latent is not None
-        return self.geometry.beside(output, memory.latent, sids)
+        return self.geometry.beside(self.decoder(memory, sids), self.geometry.residuals(memory.latent, sids))
 
     def logits(self, states: Float[Tensor, "row level width"]) -> Float[Tensor, "row level code"]:
         """Scores over each level's codes; codes that a level lacks get -inf."""
         if self.geometry is None:
             return self.decoder.logits(states)
         own, residuals = states.split([self.config.width, self.geometry.shape.dim], dim=-1)
-        return self.decoder.logits(own) + self.geometry.logits(own, residuals)
+        return self.decoder.logits(own) + self.geometry.logits(residuals)
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """Mean cross-entropy over levels; there is no end to predict."""
@@ -214,7 +211,7 @@ def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
     encoder = find_encoder(own.encoder, context.index, context.folder)
     geometry = None
     if own.geometry:
-        geometry = LatentGeometry.of_index(context.index, encoder, width=own.width, limit=own.max_tokens)
+        geometry = LatentGeometry.of_index(context.index, encoder, limit=own.max_tokens)
     return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
 
 
@@ -223,7 +220,7 @@ def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone
     config = CompactConfig(**description["config"])
     sizes, geometry = tuple(description["sizes"]), None
     if config.geometry:
-        geometry = LatentGeometry(sizes, config.width, GeometryShape.read(description["geometry"]))
+        geometry = LatentGeometry(sizes, GeometryShape.read(description["geometry"]))
     return load_weights(CompactBackbone(encoder, sizes, config, seed=0, geometry=geometry), artifact)
 
 

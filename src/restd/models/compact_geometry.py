@@ -93,29 +93,26 @@ class LatentGeometry(nn.Module):
 
     Args:
         sizes: codes of each stored level.
-        width: of the decoder's states.
         shape: of the projection.
     """
 
-    def __init__(self, sizes: tuple[int, ...], width: int, shape: GeometryShape) -> None:
+    def __init__(self, sizes: tuple[int, ...], shape: GeometryShape) -> None:
         super().__init__()
         self.shape = shape
         self.project = QueryProjection(shape.stages)
         self.log_scale = nn.Parameter(torch.zeros(len(sizes)))
-        self.steer = nn.Parameter(torch.zeros(shape.dim, width))
         self.codewords: Tensor
         self.spread: Tensor
         self.register_buffer("codewords", torch.zeros(len(sizes), max(sizes), shape.dim))
         self.register_buffer("spread", torch.ones(()))
 
     @classmethod
-    def of_index(cls, index: SidIndex, encoder: Encoder, *, width: int, limit: int) -> "LatentGeometry":
+    def of_index(cls, index: SidIndex, encoder: Encoder, *, limit: int) -> "LatentGeometry":
         """Start from the index's own codebooks and projection.
 
         Args:
             index: whose Semantic IDs will be generated.
             encoder: the one that the index was made with.
-            width: of the decoder's states.
             limit: where longer texts are cut.
         """
         latents, codebooks = index.latents_and_codebooks()
@@ -129,7 +126,7 @@ class LatentGeometry(nn.Module):
         stages = query_stages(index.quantizer)
         pooling = find_pooling(encoder, limit=limit, unit=stages[0].unit)
         shape = GeometryShape(pooling, tuple((stage.unit, stage.widths) for stage in stages))
-        made = cls(index.sizes, width, shape)
+        made = cls(index.sizes, shape)
         made.project.fill(stages)
         spread = float(latents.astype(np.float32).std()) or 1.0
         levels, codes, _ = codebooks.values.shape
@@ -145,34 +142,30 @@ class LatentGeometry(nn.Module):
         """The query's latent in units of the items' spread, from the encoder's states."""
         return self.project(pool(states, mask, self.shape.pooling)) / self.spread
 
-    def beside(self, output: Output, latent: Float[Tensor, "row dim"], sids: Int64[Tensor, "row given"]) -> Output:
-        """Put behind every state what the codes before it left of the query's latent."""
-        rows, count, _ = output.states.shape
-        given = sids[:, : count - 1]
-        taken = self.codewords[torch.arange(count - 1, device=sids.device), given].cumsum(dim=1)
-        residuals = torch.cat([latent[:, None], latent[:, None] - taken], dim=1)
+    def residuals(
+        self, latent: Float[Tensor, "row dim"], sids: Int64[Tensor, "row given"]
+    ) -> Float[Tensor, "row position dim"]:
+        """What none, one, … all of the given codes leave of each latent; of all codes but the last at most."""
+        given = sids[:, : len(self.codewords) - 1]
+        taken = self.codewords[torch.arange(given.shape[1], device=sids.device), given].cumsum(dim=1)
+        return torch.cat([latent[:, None], latent[:, None] - taken], dim=1)
+
+    def beside(self, output: Output, residuals: Float[Tensor, "row position dim"]) -> Output:
+        """Put the residual that is left at every state behind it; before the first code it is the latent."""
         latents = output.latents
         if latents is not None:
-            latents = torch.cat([latents, latent[:, None].expand(rows, latents.shape[1], -1)], dim=-1)
+            latents = torch.cat([latents, residuals[:, :1].expand(-1, latents.shape[1], -1)], dim=-1)
         return Output(torch.cat([output.states, residuals], dim=-1), latents=latents)
 
-    def logits(
-        self, states: Float[Tensor, "row level width"], residuals: Float[Tensor, "row level dim"]
-    ) -> Float[Tensor, "row level code"]:
-        """What is added to the scores of each level's codes; states may steer the residual before it is compared."""
-        weight, bias = self._preferences(states.shape[1])
-        return torch.einsum("rld,lcd->rlc", residuals + states @ self.steer.T, weight) + bias
-
-    def folded(
-        self, weight: Float[Tensor, "level code width"], bias: Float[Tensor, "level code"]
-    ) -> tuple[Float[Tensor, "level code both"], Float[Tensor, "level code"]]:
-        """A head of the decoder and `logits` as one head, of states with their residuals behind them."""
-        more, shift = self._preferences(len(weight))
-        return torch.cat([weight + more @ self.steer, more], dim=-1), bias + shift
-
-    def _preferences(self, levels: int) -> tuple[Float[Tensor, "level code dim"], Float[Tensor, "level code"]]:
+    def head(self, levels: int) -> tuple[Float[Tensor, "level code dim"], Float[Tensor, "level code"]]:
+        """Weights and biases that score the codes of the first levels by a residual."""
         scale, codewords = self.log_scale[:levels, None].exp(), self.codewords[:levels]
         return 2 * scale[..., None] * codewords, -scale * codewords.square().sum(-1)
+
+    def logits(self, residuals: Float[Tensor, "row level dim"]) -> Float[Tensor, "row level code"]:
+        """What is added to the scores of each level's codes."""
+        weight, bias = self.head(residuals.shape[1])
+        return torch.einsum("rld,lcd->rlc", residuals, weight) + bias
 
 
 def pool(

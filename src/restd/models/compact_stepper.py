@@ -25,7 +25,8 @@ class CompactStepper(CachedStepper):
         last, geometry = decoder.norm, backbone.geometry
         weight, bias = decoder.out, decoder.bias
         if geometry is not None:
-            weight, bias = geometry.folded(weight, bias)
+            more, shift = geometry.head(len(weight))
+            weight, bias = torch.cat([weight, more], dim=-1), bias + shift
         normalize = partial(functional.layer_norm, normalized_shape=(shape.width,), eps=last.eps)
         super().__init__(
             Decoder(
