@@ -6,7 +6,7 @@ import pytest
 from restd.data import Catalog
 from restd.errors import ConfigError
 from restd.index import IndexConfig, SidIndex, build_index, with_shape
-from restd.quantize import AlignConfig, AlignedQuantizer, query_latents
+from restd.quantize import AlignConfig, AlignedQuantizer, RqVaeConfig, query_latents
 from restd.quantize.alignment import QueryPairs, fit_alignment, principal_alignment, reciprocal_rank
 from restd.rankers import RankerContext, make_ranker
 from restd.snapshot import Snapshot
@@ -85,6 +85,15 @@ def test_an_aligned_index_keeps_the_query_side(world):
     vectors = RNG.normal(size=(3, index.quantizer.alignment.input_dim)).astype(np.float32)
     assert np.array_equal(query_latents(again.quantizer, vectors), query_latents(index.quantizer, vectors))
     assert not np.array_equal(query_latents(again.quantizer, vectors), again.quantizer.latents(vectors))
+
+
+def test_an_aligned_autoencoder_survives_loading(world, tmp_path):
+    chosen = IndexConfig(encoder="tfidf-svd", quantizer="rqvae", rqvae=RqVaeConfig(epochs=1))
+    config = with_shape(chosen, levels=2, codes=8, dim=4)
+    index = build_index(Catalog(world[0]), tmp_path / "index", config, judgments=world[0])
+    again = SidIndex.load(tmp_path / "index")
+    vectors = RNG.normal(size=(3, index.quantizer.alignment.input_dim)).astype(np.float32)
+    assert np.array_equal(query_latents(again.quantizer, vectors), query_latents(index.quantizer, vectors))
 
 
 def test_a_second_run_keeps_it_and_other_judgments_do_not(world, tmp_path):

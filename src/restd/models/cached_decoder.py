@@ -169,7 +169,10 @@ class Head:
 
 
 class CachedStepper:
-    """A decoder, what goes into it and what is read off; see `restd.models.decode_protocol.Stepper`."""
+    """A decoder, what goes into it and what is read off; see `restd.models.decode_protocol.Stepper`.
+
+    With `codewords`, a state has the residual of the query's latent behind it, and the head reads both.
+    """
 
     def __init__(
         self,
@@ -182,11 +185,12 @@ class CachedStepper:
         finish: Callable[[Tensor], Tensor],
         steps: int,
         places: Float[Tensor, "place width"] | None = None,
+        codewords: Float[Tensor, "level code dim"] | None = None,
     ) -> None:
         self.decoder, self.head = decoder, head
         self._sizes, self._steps = sizes, max(steps, 1)
         self._start, self._codes, self._places = start, codes, places
-        self._finish = finish
+        self._finish, self._codewords = finish, codewords
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -201,7 +205,12 @@ class CachedStepper:
         for _ in range(self._steps):
             states, cache = self._advance(following, cache, None, keep=True)
             following = states[:, None]
-        return self.head(following[:, 0], 0)[:, None], replace(cache, first=following)
+        if self._codewords is None:
+            return self.head(following[:, 0], 0)[:, None], replace(cache, first=following)
+        assert memory.latent is not None
+        residual = memory.latent[:, None]
+        first = torch.cat([following, residual], dim=-1)
+        return self.head(first[:, 0], 0)[:, None], replace(cache, first=first, residual=residual)
 
     @torch.inference_mode()
     def step(
@@ -210,8 +219,22 @@ class CachedStepper:
         """Log-probabilities of the next code; after those of the last one there is no next step."""
         level = cache.level + 1
         inputs, keep = self._codes[cache.level, codes], level + 1 < len(self.sizes)
+        residual = self._left(cache, parents, codes)
         states, cache = self._advance(inputs, cache, parents, keep=keep)
-        return self.head(states, level).view(*codes.shape, -1), replace(cache, level=level)
+        if residual is not None:
+            states = torch.cat([states, residual.flatten(0, 1)], dim=-1)
+        return self.head(states, level).view(*codes.shape, -1), replace(cache, level=level, residual=residual)
+
+    def _left(
+        self, cache: Cache, parents: Int64[Tensor, "query beam"], codes: Int64[Tensor, "query beam"]
+    ) -> Float[Tensor, "query beam dim"] | None:
+        """What is left of the residuals of the beams `parents` when `codes` are chosen; None where none are kept."""
+        if cache.residual is None or self._codewords is None:
+            return None
+        before = cache.residual
+        if before.shape[1] > 1:
+            before = before.take_along_dim(parents[..., None], dim=1)
+        return before - self._codewords[cache.level, codes]
 
     def _advance(
         self,

@@ -23,6 +23,7 @@ from restd.encode import (
 )
 from restd.errors import ConfigError
 from restd.models.compact_decoder import CodeDecoder, DecoderShape
+from restd.models.compact_geometry import GeometryShape, LatentGeometry
 from restd.models.contract import Backbone, Memory, Output, code_loss, load_weights, seeded
 from restd.models.decode_protocol import Normalizer, Stepper
 from restd.models.query_encoder import find_encoder
@@ -44,6 +45,9 @@ class CompactConfig:
         feed: width of the feed-forward layers, in widths.
         dropout: share of activations dropped in training.
         steps: latent steps before the first code, as in CaLIR.
+        geometry: start as good as the index: add to each level's logits how near its codewords are to what the codes so
+            far left of the query's own latent.
+        geometry_rate: learning rate of the projection that gives this latent, as a share of the decoder's.
     """
 
     encoder: str = "index"
@@ -56,6 +60,8 @@ class CompactConfig:
     feed: int = 4
     dropout: float = 0.1
     steps: int = 0
+    geometry: bool = False
+    geometry_rate: float = 0.1
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.heads < 1 or self.width % self.heads:
@@ -65,6 +71,8 @@ class CompactConfig:
                 raise ConfigError(f"compact.{name} must be at least {least}, got {getattr(self, name)}.")
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"compact.dropout must be at least 0 and below 1, got {self.dropout}.")
+        if self.geometry_rate < 0:
+            raise ConfigError(f"compact.geometry_rate must be at least 0, got {self.geometry_rate}.")
 
     @property
     def shape(self) -> DecoderShape:
@@ -74,6 +82,15 @@ class CompactConfig:
 
 class CompactBackbone(Backbone):
     """A sentence encoder, frozen or trained, and a pre-norm decoder over codes only.
+
+    With a geometry, a state is the decoder's own and the residual of the query's latent behind it.
+
+    Args:
+        encoder: of the texts.
+        sizes: codes of each level.
+        config: settings.
+        seed: random seed of the first weights.
+        geometry: of the index, with `config.geometry` and only then.
 
     >>> import torch
     >>> from restd.encode import fit_tfidf_svd
@@ -86,8 +103,21 @@ class CompactBackbone(Backbone):
 
     kind = "compact"
 
-    def __init__(self, encoder: Encoder, sizes: tuple[int, ...], config: CompactConfig, *, seed: int) -> None:
-        super().__init__(sizes, config.width, config)
+    def __init__(
+        self,
+        encoder: Encoder,
+        sizes: tuple[int, ...],
+        config: CompactConfig,
+        *,
+        seed: int,
+        geometry: LatentGeometry | None = None,
+    ) -> None:
+        if config.geometry != (geometry is not None):
+            raise ConfigError(
+                f"compact.geometry is {config.geometry}, but the geometry of an index was "
+                f"{'not ' if geometry is None else ''}given; make the model with make_backbone."
+            )
+        super().__init__(sizes, config.width + (0 if geometry is None else geometry.shape.dim), config)
         self._trained: SentenceTransformerEncoder | None = None
         if config.tune_encoder:
             self._trained = _trainable(encoder)
@@ -99,11 +129,13 @@ class CompactBackbone(Backbone):
         self.dropout = nn.Dropout(config.dropout)
         if self._trained is not None:
             self.encoder = self._trained.module
+        self.geometry = geometry
 
     @property
     def rates(self) -> dict[str, float]:
         """Learning rates of parts that want another one than the rest, relative to it."""
-        return {"encoder.": self.config.encoder_rate}
+        rates = {"encoder.": self.config.encoder_rate}
+        return rates if self.geometry is None else {**rates, "geometry.project.": self.config.geometry_rate}
 
     @property
     def unused_parameters(self) -> bool:
@@ -111,8 +143,9 @@ class CompactBackbone(Backbone):
         return self._trained is not None
 
     def describe(self) -> dict[str, Any]:
-        """Settings, and which sentence encoder it is."""
-        return {**super().describe(), "encoder": self.sentence_encoder.identity}
+        """Settings, which sentence encoder it is, and the shape of the geometry, if any."""
+        described = {**super().describe(), "encoder": self.sentence_encoder.identity}
+        return described if self.geometry is None else {**described, "geometry": self.geometry.shape.describe()}
 
     def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
         """Weights, and an encoder that was fitted to the catalogue: it exists nowhere else."""
@@ -135,15 +168,22 @@ class CompactBackbone(Backbone):
         if not states.is_floating_point():
             assert self._trained is not None
             states = self._trained.token_states(states, inputs.mask)
-        return Memory(self.dropout(self.norm(self.project(states))), inputs.mask)
+        latent = None if self.geometry is None else self.geometry(states, inputs.mask)
+        return Memory(self.dropout(self.norm(self.project(states))), inputs.mask, latent=latent)
 
     def states(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code."""
-        return self.decoder(memory, sids)
+        if self.geometry is None:
+            return self.decoder(memory, sids)
+        assert memory.latent is not None
+        return self.geometry.beside(self.decoder(memory, sids), self.geometry.residuals(memory.latent, sids))
 
     def logits(self, states: Float[Tensor, "row level width"]) -> Float[Tensor, "row level code"]:
         """Scores over each level's codes; codes that a level lacks get -inf."""
-        return self.decoder.logits(states)
+        if self.geometry is None:
+            return self.decoder.logits(states)
+        own, residuals = states.split([self.config.width, self.geometry.shape.dim], dim=-1)
+        return self.decoder.logits(own) + self.geometry.logits(residuals)
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """Mean cross-entropy over levels; there is no end to predict."""
@@ -169,13 +209,19 @@ def _trainable(encoder: Encoder) -> SentenceTransformerEncoder:
 def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
     own = config.section("compact")
     encoder = find_encoder(own.encoder, context.index, context.folder)
-    return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed)
+    geometry = None
+    if own.geometry:
+        geometry = LatentGeometry.of_index(context.index, encoder, limit=own.max_tokens)
+    return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
 
 
 def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone:
     encoder = read_encoder(artifact, description["encoder"])
     config = CompactConfig(**description["config"])
-    return load_weights(CompactBackbone(encoder, tuple(description["sizes"]), config, seed=0), artifact)
+    sizes, geometry = tuple(description["sizes"]), None
+    if config.geometry:
+        geometry = LatentGeometry(sizes, GeometryShape.read(description["geometry"]))
+    return load_weights(CompactBackbone(encoder, sizes, config, seed=0, geometry=geometry), artifact)
 
 
 BACKBONES.add(

@@ -22,7 +22,11 @@ class CompactStepper(CachedStepper):
     @torch.inference_mode()
     def __init__(self, backbone: CompactBackbone, *, normalizer: Normalizer = "full_vocab") -> None:
         decoder, shape = backbone.decoder, backbone.config.shape
-        last = decoder.norm
+        last, geometry = decoder.norm, backbone.geometry
+        weight, bias = decoder.out, decoder.bias
+        if geometry is not None:
+            more, shift = geometry.head(len(weight))
+            weight, bias = torch.cat([weight, more], dim=-1), bias + shift
         normalize = partial(functional.layer_norm, normalized_shape=(shape.width,), eps=last.eps)
         super().__init__(
             Decoder(
@@ -31,13 +35,14 @@ class CompactStepper(CachedStepper):
                 normalize=normalize,
                 activate=functional.gelu,
             ),
-            Head(transposed(decoder.out), decoder.bias.masked_fill(~decoder.code_mask, -torch.inf)),
+            Head(transposed(weight), bias.masked_fill(~decoder.code_mask, -torch.inf)),
             sizes=backbone.sizes,
             start=decoder.start.clone(),
             codes=decoder.codes.clone(),
             finish=partial(normalize, weight=last.weight.clone(), bias=last.bias.clone()),
             steps=shape.steps,
             places=decoder.places.clone(),
+            codewords=None if geometry is None else geometry.codewords.clone(),
         )
 
 

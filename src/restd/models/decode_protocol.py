@@ -23,6 +23,8 @@ class Memory:
     mask: Bool[Tensor, "row position"]
     text: Int64[Tensor, "row"] | None = None
     """Whose states each row sees, where several rows see parts of the same; None where each has its own."""
+    latent: Float[Tensor, "row dim"] | None = None
+    """Each row's own point in the space that the index quantised, where the backbone follows it; None elsewhere."""
 
     def __post_init__(self) -> None:
         if self.text is None and len(self.states) != len(self.mask):
@@ -37,7 +39,8 @@ class Memory:
 
     def take(self, rows: Int64[Tensor, "taken"]) -> "Memory":
         """Choose, repeat or reorder rows, each with states of its own."""
-        return Memory(self.states[rows if self.text is None else self.text[rows]], self.mask[rows])
+        latent = None if self.latent is None else self.latent[rows]
+        return Memory(self.states[rows if self.text is None else self.text[rows]], self.mask[rows], latent=latent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +58,9 @@ class Cache:
     """Codes so far."""
     first: Float[Tensor, "query 1 width"] | None = None
     """State that predicts the first code; dense retrieval and reranking read it."""
+    residual: Float[Tensor, "query beam dim"] | None = None
+    """What the codes so far left of the query's latent, where the backbone follows it; a single beam where all share
+    it, as before the first code."""
 
     @property
     def length(self) -> int:

@@ -35,7 +35,8 @@ class PrefixStepper:
         memory = memory.apart()
         prefixes = torch.zeros(len(memory.mask), 1, 0, dtype=torch.int64, device=memory.mask.device)
         scores, first = self._scores(memory, prefixes)
-        return scores, Cache(((prefixes,),), ((memory.states, memory.mask),), None, first=first)
+        latent = None if memory.latent is None else memory.latent[:, None]
+        return scores, Cache(((prefixes,),), ((memory.states, memory.mask),), None, first=first, residual=latent)
 
     @torch.inference_mode()
     def step(
@@ -44,7 +45,8 @@ class PrefixStepper:
         """Log-probabilities of the next code after `codes` were appended to the beams `parents`."""
         before = cache.past[0][0].gather(1, parents[..., None].expand(-1, -1, cache.level))
         prefixes = torch.cat([before, codes[..., None]], dim=-1)
-        scores, _ = self._scores(Memory(*cache.memory[0]), prefixes)
+        latent = None if cache.residual is None else cache.residual[:, 0]  # `states` subtracts the codes itself
+        scores, _ = self._scores(Memory(*cache.memory[0], latent=latent), prefixes)
         return scores, replace(cache, past=((prefixes,),), level=cache.level + 1)
 
     def _scores(

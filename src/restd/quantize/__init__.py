@@ -9,11 +9,11 @@ from restd.quantize.registry import QUANTIZERS, QuantizerKind
 
 if TYPE_CHECKING:
     from restd.quantize.align_settings import AlignConfig
-    from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, restore_quantizer
+    from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, query_stages, restore_quantizer
     from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
-    from restd.quantize.quantizer import Quantizer, check_latents, to_latents, unit_length
+    from restd.quantize.quantizer import Quantizer, Stage, check_latents, to_latents, unit_length
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
     from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
@@ -30,6 +30,7 @@ _HOMES = {
     "QueryPairs": "restd.quantize.alignment",
     "RqVaeConfig": "restd.quantize.rqvae",
     "RqVaeQuantizer": "restd.quantize.rqvae_fit",
+    "Stage": "restd.quantize.quantizer",
     "assign_balanced": "restd.quantize.sinkhorn",
     "automatic_codes": "restd.quantize.settings",
     "check_latents": "restd.quantize.quantizer",
@@ -40,6 +41,7 @@ _HOMES = {
     "input_width": "restd.quantize.aligned",
     "level_sizes": "restd.quantize.settings",
     "query_latents": "restd.quantize.aligned",
+    "query_stages": "restd.quantize.aligned",
     "restore_quantizer": "restd.quantize.aligned",
     "to_latents": "restd.quantize.quantizer",
     "unit_length": "restd.quantize.quantizer",
@@ -58,6 +60,7 @@ __all__ = [
     "QueryPairs",
     "RqVaeConfig",
     "RqVaeQuantizer",
+    "Stage",
     "assign_balanced",
     "automatic_codes",
     "check_latents",
@@ -68,6 +71,7 @@ __all__ = [
     "input_width",
     "level_sizes",
     "query_latents",
+    "query_stages",
     "restore_quantizer",
     "to_latents",
     "unit_length",

@@ -1,15 +1,16 @@
 """A quantiser behind an alignment: items and queries are mapped into one space before anything is quantised."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float16
 
 from restd.codes import Codebooks
+from restd.errors import ConfigError
 from restd.quantize.alignment import Alignment
-from restd.quantize.quantizer import Quantizer, restore_bare_quantizer
+from restd.quantize.quantizer import Quantizer, Stage, StagedQuantizer, restore_bare_quantizer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,21 @@ def query_latents(quantizer: Quantizer, vectors: Float[np.ndarray, "query input"
     return quantizer.latents(vectors)
 
 
+def query_stages(quantizer: Quantizer) -> tuple[Stage, ...]:
+    """What `query_latents` computes, stage by stage; an error for a quantiser that cannot say it."""
+    inner = quantizer.inner if isinstance(quantizer, AlignedQuantizer) else quantizer
+    if not isinstance(inner, StagedQuantizer):
+        raise ConfigError(
+            f"The quantiser {inner.settings['kind']!r} has no `stage` that says how it projects embeddings, so nothing "
+            "can start from its projection. Build the index with kmeans or rqvae, or do without (compact.geometry)."
+        )
+    if not isinstance(quantizer, AlignedQuantizer):
+        return (inner.stage(),)
+    alignment = quantizer.alignment
+    first = Stage(True, (alignment.query_map,), (alignment.query_shift,))
+    return first, replace(inner.stage(), unit=True)  # aligned embeddings have length one
+
+
 def input_width(quantizer: Quantizer, latents: Float[np.ndarray, "item dim"]) -> int:
     """Width of the embeddings that a quantiser reads; `latents` are any that it made."""
     if isinstance(quantizer, AlignedQuantizer):
@@ -66,6 +82,8 @@ def input_width(quantizer: Quantizer, latents: Float[np.ndarray, "item dim"]) ->
 
 def restore_quantizer(settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], codebooks: Codebooks) -> Quantizer:
     """Restore any registered quantiser from what its `settings` and `tensors` gave, with its alignment."""
-    quantizer = restore_bare_quantizer(settings, arrays, codebooks)
     alignment = Alignment.of_tensors(arrays)
+    others = {} if alignment is None else alignment.tensors()
+    own = {name: array for name, array in arrays.items() if name not in others}
+    quantizer = restore_bare_quantizer(settings, own, codebooks)
     return quantizer if alignment is None else AlignedQuantizer(alignment, quantizer)

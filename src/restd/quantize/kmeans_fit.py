@@ -12,7 +12,7 @@ from jaxtyping import Float, Float16, Int
 from restd.codes import Codebooks, nearest
 from restd.progress import progress
 from restd.quantize.kmeans import KIND, KMeansConfig
-from restd.quantize.quantizer import refuse_identical, to_latents, unit_length
+from restd.quantize.quantizer import Stage, refuse_identical, to_latents, unit_length
 from restd.quantize.settings import level_sizes
 
 _RESEED_ROUNDS = 8
@@ -48,6 +48,11 @@ class KMeansQuantizer:
     def tensors(self) -> dict[str, np.ndarray]:
         """Mean and basis."""
         return {"mean": self.mean} if self.basis is None else {"mean": self.mean, "basis": self.basis}
+
+    def stage(self) -> Stage:
+        """The projection as one linear layer."""
+        weight = np.eye(len(self.mean), dtype=np.float32) if self.basis is None else self.basis
+        return Stage(self.normalize, (weight,), (-weight @ self.mean,))
 
 
 def restore_kmeans(

@@ -1,6 +1,7 @@
 """The seam between quantisers and the index: latents, codebooks, and a state that can be stored."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,6 +43,35 @@ class Quantizer(Protocol):
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Everything that was learned, codebooks aside."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """Part of a projection as weights that a model can start from: linear layers with ReLU between them.
+
+    Args:
+        unit: whether inputs are scaled to length one first.
+        weights: of each layer.
+        biases: of each layer.
+    """
+
+    unit: bool
+    weights: tuple[Float[np.ndarray, "_ _"], ...]
+    biases: tuple[Float[np.ndarray, "_"], ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Width of the input and of what each layer gives."""
+        return (self.weights[0].shape[1], *(len(weight) for weight in self.weights))
+
+
+@runtime_checkable
+class StagedQuantizer(Quantizer, Protocol):
+    """A quantiser that can say what `latents` computes as a stage, the last rounding aside."""
+
+    def stage(self) -> Stage:
+        """The projection into the latent space."""
         ...
 
 

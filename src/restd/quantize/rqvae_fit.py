@@ -16,7 +16,7 @@ from restd.codes import PAPER_ENTROPY, PAPER_TEMPERATURE, Codebooks
 from restd.errors import ConfigError
 from restd.progress import progress
 from restd.quantize.kmeans_fit import fit_level
-from restd.quantize.quantizer import refuse_identical, to_latents, unit_length
+from restd.quantize.quantizer import Stage, refuse_identical, to_latents, unit_length
 from restd.quantize.rqvae import KIND, RqVaeConfig
 from restd.quantize.settings import level_sizes
 from restd.quantize.sinkhorn import sinkhorn
@@ -81,6 +81,14 @@ class RqVaeQuantizer:
         """Weights of both halves and the mean of the input."""
         weights = {name: value.detach().numpy() for name, value in self.network.state_dict().items()}
         return {"mean": self.mean, **weights}
+
+    def stage(self) -> Stage:
+        """The encoder's layers, the standardisation of its input folded into the first."""
+        layers = [layer for layer in self.network.encoder if isinstance(layer, nn.Linear)]
+        first, *weights = (layer.weight.detach().numpy() for layer in layers)
+        bias, *biases = (layer.bias.detach().numpy() for layer in layers)
+        first = first / np.float32(self.scale)
+        return Stage(True, (first, *weights), (bias - first @ self.mean, *biases))
 
 
 def restore_rqvae(
