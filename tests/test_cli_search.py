@@ -100,6 +100,6 @@ def test_the_command_has_the_defaults_of_python():
     defaults = SearchOptions()
     for command in (search, recommend):
         parameters = signature(command).parameters
-        shared = {"k", "beam", "score_norm", "category_width", "mode"} & parameters.keys()
+        shared = {"k", "beam", "score_norm", "category_width"} & parameters.keys()
         assert {name: parameters[name].default for name in shared} == {name: getattr(defaults, name) for name in shared}
     assert HeadUse("fuse").weight == HEAD_WEIGHT

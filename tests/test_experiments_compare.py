@@ -73,7 +73,8 @@ def test_the_tables_name_what_they_hold(held):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"), [(0.1, 1.0, "a gain"), (-1.0, -0.1, "a loss"), (-0.1, 0.1, "no difference")]
+    ("low", "high", "said"),
+    [(0.1, 1.0, "a gain"), (-1.0, -0.1, "a loss"), (-0.1, 0.1, "not distinguishable")],
 )
 def test_the_gist_says_whatever_it_is(held, low, high, said):
     changed = json.loads(json.dumps(held))

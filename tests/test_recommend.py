@@ -231,7 +231,7 @@ def test_held_out_items_stay_held_out_when_the_index_loses_items(place, tmp_path
     assert len(found) + found.unknown + found.without_history == len(whole)
     for user, row in zip(found.ids, found.rows, strict=True):
         assert fewer.table.ids[int(row)].as_py() == targets[user]
-    train = read_next_items(place / "data", fewer).train
+    train = read_next_items(place / "data", fewer.table.ids).train
     taken = {(train.texts[n].user, fewer.table.ids[int(row)].as_py()) for n, row in enumerate(train.item)}
     assert not taken & set(targets.items())
 
@@ -263,7 +263,7 @@ def test_an_index_without_any_validation_item_is_refused(tmp_path):
     index = SidIndex.load(make_index(data, tmp_path / "index", policy="suffix"))
     fewer = index.remove(sorted({items[-2] for items in own.values()}))
     with pytest.raises(DataError, match="has a validation item that the index knows"):
-        read_next_items(data, fewer)
+        read_next_items(data, fewer.table.ids)
 
 
 def test_unseen_lists_are_as_long(place, retriever):

@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
-from restd.errors import ConfigError
 from restd.progress import progress
 from restd.quantize.align_settings import AlignConfig
 from restd.quantize.quantizer import refuse_identical, unit_length
@@ -81,7 +80,7 @@ class Fitted(NamedTuple):
 
 
 def principal_alignment(items: Float[np.ndarray, "item input"], dim: int) -> Alignment:
-    """The maps that training starts from: both sides on the items' principal axes.
+    """The maps that training starts from: both sides on the items' principal axes, at most as many as there are.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     >>> start = principal_alignment(points, 3)
@@ -93,12 +92,7 @@ def principal_alignment(items: Float[np.ndarray, "item input"], dim: int) -> Ali
     prepared = unit_length(items)
     refuse_identical(prepared)
     mean = prepared.mean(axis=0, dtype=np.float64).astype(np.float32)
-    if dim > prepared.shape[1]:
-        raise ConfigError(
-            f"Embeddings of width {prepared.shape[1]} cannot be aligned in {dim} dimensions; choose a --dim of at most "
-            f"{prepared.shape[1]}."
-        )
-    axes = principal_axes(prepared - mean, dim)
+    axes = principal_axes(prepared - mean, min(dim, prepared.shape[1]))
     shift = -axes @ mean
     return Alignment(axes, shift, axes.copy(), shift.copy())
 

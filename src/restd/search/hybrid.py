@@ -103,7 +103,7 @@ def _proposed(
     return lists
 
 
-def _padded(values: Sequence[np.ndarray], filler: float) -> np.ndarray:
+def _padded(values: Sequence[np.ndarray], filler: float | int) -> np.ndarray:
     """Lists of unequal length as one array."""
     longest = max((len(part) for part in values), default=0)
     array = np.full((len(values), longest), filler, values[0].dtype if len(values) else np.int64)
