@@ -1,5 +1,7 @@
 """Hybrid search: exact scores of whatever anybody proposes, fused by weights that validation queries chose."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -163,6 +165,18 @@ def test_fitting_is_better_than_any_part_and_is_kept(retriever, trained, tmp_pat
     )
     assert {"bm25", "dense", "generator", "bm25_dense", "hybrid"} <= set(board.values)
     assert set(board.to_dict()["hybrid_over"]) == set(board.values) - {"hybrid"}
+
+
+def test_a_part_that_cannot_be_made_is_left_out_with_a_warning(retriever, trained, tmp_path, caplog):
+    Fusion({"generator": 1.0, "bm25": 1.0, "popularity": 0.5}).save(trained / "fusion")
+    try:
+        retriever.save(tmp_path / "bundle")
+    finally:
+        shutil.rmtree(trained / "fusion")
+    loaded = Retriever.load(tmp_path / "bundle", hybrid=True)
+    assert "Hybrid search without popularity" in caplog.text
+    assert loaded.fusion.weights == {"generator": 1.0, "bm25": 1.0, "popularity": 0.0}
+    assert len(loaded.search("oak desk", k=5, mode="hybrid")) == 5
 
 
 def test_too_few_queries_give_fixed_weights_and_say_so(retriever):

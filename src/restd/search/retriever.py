@@ -1,5 +1,6 @@
 """`Retriever`: a trained model and a snapshot of a catalogue, answering queries."""
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from restd.artifacts import read_manifest
 from restd.data import Catalog, History, Query, Task
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
-from restd.errors import ConfigError
+from restd.errors import ConfigError, RestdError
 from restd.index import SidIndex
 from restd.models import Backbone, CachedRoutes, open_model, refuse_other_layout
 from restd.rankers import RankerContext, make_companion
@@ -34,6 +35,8 @@ from restd.search.results import Hit, make_hits, stack
 from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of
 from restd.train.run_record import run_sources
+
+logger = logging.getLogger(__name__)
 
 
 class Retriever:
@@ -105,20 +108,33 @@ class Retriever:
         return retriever
 
     def load_fusion(self) -> None:
-        """Load the weights that were fitted for this model, and the parts that they name; fixed ones otherwise."""
+        """Load the weights that were fitted for this model, and the parts that they name; fixed ones otherwise.
+
+        A part that cannot be made here is left out with a warning: a bundle has no embeddings and no judgments.
+        """
         if self.source is None:
             raise ConfigError("Fitted weights are found beside the model; load the retriever from its folder.")
         folder = self.source.parent / FUSION
         if folder.is_dir():
             fusion = Fusion.load(folder)
             fusion.refuse_other(self.index, model=self.model_hash)
-            self.fusion = fusion
-            names = [part for part in fusion.parts if part not in (GENERATOR, HEADS_PART)]
             if HEADS_PART in fusion.parts and self.heads is None:
                 self.heads = KeptHeads.load(self.source.parent, self._snapshot)
         else:
-            names = ["bm25", "dense"]
-        self.set_companions(names)
+            fusion = Fusion.fixed([GENERATOR, "bm25", "dense"])
+        companions, weights = [], dict(fusion.weights)
+        for part in fusion.parts:
+            if part in (GENERATOR, HEADS_PART):
+                continue
+            try:
+                companions.append(self._companion(part))
+            except RestdError as error:
+                logger.warning("Hybrid search without %s: %s", part, error)
+                weights[part] = 0.0
+        if not any(weights.values()):
+            weights[GENERATOR] = 1.0
+        self.set_companions(companions)
+        self.fusion = replace(fusion, weights=weights)
 
     @property
     def backbone(self) -> Backbone:
