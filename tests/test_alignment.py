@@ -1,5 +1,7 @@
 """Aligned latents: what is learned, what is kept, and what a changed input does to it."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -143,3 +145,18 @@ def test_items_are_added_through_the_same_alignment(world):
     vectors = RNG.normal(size=(1, index.quantizer.alignment.input_dim)).astype(np.float32)
     longer, _ = index.add(["new"], vectors)
     assert np.array_equal(longer.latents_and_codebooks()[0][-1:], index.quantizer.latents(vectors))
+
+
+def test_what_an_index_keeps_is_shown(world):
+    from typer.testing import CliRunner
+
+    from restd.cli.app import app
+
+    data, folder, _, _ = world
+    result = CliRunner().invoke(app, ["index", "inspect", str(folder), "--data", str(data), "--json"])
+    assert result.exit_code == 0, result.output
+    kept = json.loads(result.stdout)["kept"]
+    assert list(kept) == ["embeddings", "latents", "Semantic IDs"]
+    assert 0 < kept["Semantic IDs"]["NDCG@10"] <= 100
+    result = CliRunner().invoke(app, ["index", "inspect", str(folder), "--data", str(data)])
+    assert "latents" in result.stdout

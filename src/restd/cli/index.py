@@ -180,12 +180,25 @@ def _import(
 def inspect(
     folder: Annotated[Path, typer.Argument(help="Path of the index folder.")],
     png: Annotated[Path | None, typer.Option(help="Draw the quality report to this picture file.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with judged queries: also show how well embeddings, latents and Semantic IDs rank."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Report the quality of an index: use of codes, collisions, quantisation error, neighbours."""
     from restd.index import SidIndex
 
-    report_quality(SidIndex.load(folder), folder, as_json=as_json, png=png, write=False)
+    kept = None if data is None else _kept(folder, data)
+    report_quality(SidIndex.load(folder), folder, as_json=as_json, png=png, write=False, kept=kept)
+
+
+def _kept(folder: Path, data: Path) -> dict[str, dict[str, float]]:
+    from restd.evaluate.kept import measure_kept
+    from restd.snapshot import Snapshot
+
+    notify("Ranking validation queries by embeddings, latents and Semantic IDs")
+    return measure_kept(Snapshot.load(folder, data), data, folder)
 
 
 def add(

@@ -8,13 +8,24 @@ from restd.cli.console import notify, show, show_json, show_table, warn
 from restd.errors import ArtifactError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from restd.index import IndexQuality, SidIndex
 
 
 def report_quality(
-    index: "SidIndex", folder: Path, *, as_json: bool, png: Path | None = None, write: bool = True
+    index: "SidIndex",
+    folder: Path,
+    *,
+    as_json: bool,
+    png: Path | None = None,
+    write: bool = True,
+    kept: "Mapping[str, Mapping[str, float]] | None" = None,
 ) -> None:
-    """Measure an index and print the report; `write` also keeps it as `quality.json` and `quality.png`."""
+    """Measure an index and print the report; `write` also keeps it as `quality.json` and `quality.png`.
+
+    `kept` is what `measure_kept` says, where it was measured.
+    """
     from restd.artifacts.store import explain_full_disk
     from restd.encode import Embeddings
     from restd.index import measure_quality
@@ -41,7 +52,14 @@ def report_quality(
             if not write:
                 raise
             notify(f"No picture: {error}")
-    show_json(quality.to_dict()) if as_json else _show_quality(quality)
+    if as_json:
+        show_json(quality.to_dict() if kept is None else {**quality.to_dict(), "kept": kept})
+        return
+    _show_quality(quality)
+    if kept is not None:
+        columns = list(next(iter(kept.values())))
+        rows = [(label, *(f"{values[name]:.1f}" for name in columns)) for label, values in kept.items()]
+        show_table("What is kept, by validation queries without any model (%)", ("", *columns), rows)
 
 
 def _show_quality(quality: "IndexQuality") -> None:
