@@ -1,6 +1,6 @@
 """`restd evaluate`: what a model, a baseline or a ranking file is worth on judged queries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -203,6 +203,7 @@ def _ablate(
     """Print the hybrid search of a model beside its parts and without each of them."""
     from restd.evaluate import collect, fitting_queries, score_board
     from restd.evaluate.fitting import available_parts
+    from restd.evaluate.scoreboard import DEEPEST
     from restd.search import Retriever
 
     if model is None:
@@ -214,7 +215,8 @@ def _ablate(
     add_parts(retriever, [])
     parts = available_parts(retriever)
     valid = collect(retriever, fitting_queries(protocol.data_folder, retriever.snapshot), parts=parts, options=options)
-    board = score_board(fusion, valid, collect(retriever, protocol.tests, parts=parts, options=options))
+    deep = replace(options, k=DEEPEST)
+    board = score_board(fusion, valid, collect(retriever, protocol.tests, parts=parts, options=deep))
     if as_json:
         show_json(board.to_dict())
     else:

@@ -162,15 +162,17 @@ def _measure(retriever: "Retriever", data: Path) -> "tuple[Scoreboard, int]":
     """The fitted search beside its parts, on test queries that nothing was chosen by."""
     from restd.evaluate import collect, fitting_queries, read_tests, score_board
     from restd.evaluate.fitting import available_parts
+    from restd.evaluate.scoreboard import DEEPEST
     from restd.search import SearchOptions
 
     add_parts(retriever, [])
     parts, options = available_parts(retriever), SearchOptions()
+    deep = SearchOptions(k=DEEPEST)
     tests = read_tests(data, retriever.snapshot, split="test")
     notify(f"Measuring on {len(tests):,} test queries")
     valid = collect(retriever, fitting_queries(data, retriever.snapshot), parts=parts, options=options)
     assert retriever.fusion is not None
-    return score_board(retriever.fusion, valid, collect(retriever, tests, parts=parts, options=options)), len(tests)
+    return score_board(retriever.fusion, valid, collect(retriever, tests, parts=parts, options=deep)), len(tests)
 
 
 def _summary(board: "Scoreboard", *, seconds: float) -> dict[str, Any]:

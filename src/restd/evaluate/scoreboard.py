@@ -15,6 +15,8 @@ from restd.search import Fusion
 from restd.search.candidates import best_candidates
 
 MEASURES = (Measure("NDCG", 10), Measure("Recall", 10), Measure("Recall", 100))
+DEEPEST = max(measure.k for measure in MEASURES)
+"""Items that every part must list for these measures: collect the tests with `SearchOptions(k=DEEPEST)`."""
 HYBRID, LEXICAL_AND_DENSE = "hybrid", "bm25_dense"
 
 
@@ -76,9 +78,8 @@ def score_board(fusion: Fusion, valid: FittingSet, tests: FittingSet) -> Scorebo
 
 
 def _judged(tests: FittingSet, weights: Mapping[str, float]) -> dict[str, Float[np.ndarray, "query"]]:
-    depth = max(measure.k for measure in MEASURES)
-    ranked, _ = best_candidates(tests.table.rows, tests.table.fused(weights), depth)
-    judged = judge(ranked, tests.tests, tests.units, depth=depth)
+    ranked, _ = best_candidates(tests.table.rows, tests.table.fused(weights), DEEPEST)
+    judged = judge(ranked, tests.tests, tests.units, depth=DEEPEST)
     return {str(measure): measure.of(judged) for measure in MEASURES}
 
 
