@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from restd.data.check import CatalogCheck, HistoriesCheck, JudgmentsCheck
 
 app = typer.Typer(
-    help="Make a data set for search (shop, movies, esci, nq320k) or for recommendation (shoppers, histories, "
+    help="Make a data set for search (shop, movies, beir, esci, nq320k) or for recommendation (shoppers, histories, "
     "movielens, amazon, yelp), or check one.",
     no_args_is_help=True,
 )
@@ -122,6 +122,18 @@ def esci(
         strict=strict,
     )
     _write(source, out, as_json=as_json)
+
+
+@app.command()
+def beir(
+    folder: Annotated[Path, typer.Argument(help="Folder with corpus.jsonl, queries.jsonl and qrels/.")],
+    out: Out,
+    as_json: Json = False,
+) -> None:
+    """Read your copy of any set of BEIR, with BEIR's own splits and grades."""
+    from restd.data.public.beir import beir_source
+
+    _write(beir_source(folder), out, as_json=as_json)
 
 
 @app.command()
