@@ -136,8 +136,8 @@ def _says(outcome: ColdStart) -> str:
     ]
     if "generator" in new:
         sentences.append(
-            f"The generator alone has {new['generator'][_FIRST]:.1f}; on queries for known items, which are other "
-            f"queries, it has {known['generator'][_FIRST]:.1f}."
+            f"The generator alone has {new['generator'][_FIRST]:.1f}; on queries for known items "
+            f"it has {known['generator'][_FIRST]:.1f}."
         )
     if ON_NEW[HYBRID] in new:
         gain = outcome.new.difference(ON_NEW[HYBRID], HYBRID, _FIRST)
