@@ -1,5 +1,6 @@
-"""One figure about an index: code usage, error and prefixes per level, and changes by collision repair."""
+"""One figure about an index: code usage, error and prefixes per level, changes by collision repair, what is kept."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
-    """Write the figure to `path` in the format of its suffix, such as `.png` or `.svg`."""
-    figure = new_figure(11, 7.5)
+def draw_index(
+    index: SidIndex,
+    quality: IndexQuality,
+    path: Path,
+    *,
+    kept: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Write the figure to `path` in the format of its suffix, such as `.png` or `.svg`.
+
+    Args:
+        index: what is drawn.
+        quality: its figures.
+        path: of the picture.
+        kept: by what ranks and by two measures, in percent, as `measure_kept` gives it; a row of its own where it is there.
+    """
+    figure = new_figure(11, 7.5 if kept is None else 9.4)
     from matplotlib.ticker import PercentFormatter
 
-    usage, errors, prefixes, changes = figure.subplots(2, 2).ravel()
+    rows = 2 if kept is None else 3
+    usage, errors, prefixes, changes, *last = figure.subplots(rows, 2, height_ratios=(3, 3, 1.6)[:rows]).ravel()
     levels = [level.level for level in quality.levels]
 
     for number, level in enumerate(quality.levels):
@@ -66,6 +81,9 @@ def draw_index(index: SidIndex, quality: IndexQuality, path: Path) -> None:
     for axis in (usage, errors, prefixes, changes):
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         remove_box(axis)
+    if kept is not None:
+        for axis, measure in zip(last, next(iter(kept.values())), strict=True):
+            _kept_bars(axis, measure, {label: values[measure] for label, values in kept.items()})
     figure.suptitle(f"{quality.items:,} items, {'×'.join(str(level.codes) for level in quality.levels)} codes")
     try:
         figure.savefig(path, dpi=130)
@@ -83,6 +101,18 @@ def _bars(axis: "Axes", levels: list[int], series: dict[str, list[float | None]]
         axis.bar_label(bars, bar_labels, fontsize=8, padding=1)
     if len(series) > 1:
         add_legend(axis)
+
+
+def _kept_bars(axis: "Axes", measure: str, values: Mapping[str, float]) -> None:
+    """What ranks validation queries, from the whole embedding down to the codes alone."""
+    labels = list(values)
+    bars = axis.barh(labels, list(values.values()), 0.72, color=COLOURS[: len(labels)])
+    axis.bar_label(bars, [f"{value:.1f}" for value in values.values()], fontsize=9, padding=3)
+    axis.invert_yaxis()
+    axis.set(xlim=(0, 1.12 * max(*values.values(), 1.0)), xlabel=f"{measure} of validation queries (%), no model")
+    axis.tick_params(axis="y", length=0)
+    axis.set_title(f"What is kept: {measure}")
+    remove_box(axis)
 
 
 def _percent(value: float) -> str:
