@@ -27,7 +27,7 @@ def draw_index(
         index: what is drawn.
         quality: its figures.
         path: of the picture.
-        kept: by what ranks and by two measures, in percent, as `measure_kept` gives it; a row of its own where it is there.
+        kept: by what ranks and by two measures, in percent, as `measure_kept` gives it; drawn as a row of its own.
     """
     figure = new_figure(11, 7.5 if kept is None else 9.4)
     from matplotlib.ticker import PercentFormatter
