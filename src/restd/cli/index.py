@@ -11,9 +11,10 @@ from restd.cli.console import notify, show, show_json, warn
 from restd.cli.device import use_device
 from restd.cli.index_quality import report_quality
 from restd.cli.options import ColumnMap, Device, IndexFolder, Json, Recipe, TextColumns
-from restd.errors import ArtifactError, ConfigError
+from restd.errors import ArtifactError, ConfigError, RestdError
 
 if TYPE_CHECKING:
+    from restd.data import Catalog
     from restd.encode import Encoder
     from restd.index import IndexConfig, SidIndex
 
@@ -55,6 +56,13 @@ def build(
     dim: Annotated[int | None, typer.Option(help="Dimension of the vectors that are quantised (32).")] = None,
     policy: Annotated[str | None, typer.Option(help="How items that share a Semantic ID are separated.")] = None,
     balanced: Annotated[bool | None, typer.Option("--balanced", help="Use the codes of a level equally often.")] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="explicit: --dim, --levels and --codes as stated (the default). auto: try several on validation "
+            "queries, and take the cheapest whose Semantic IDs rank almost as well as the best."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the quantiser.")] = None,
     recipe: Recipe = None,
     settings: Annotated[
@@ -69,7 +77,7 @@ def build(
     Stages whose inputs have not changed are reused; an interrupted build continues where it stopped.
     """
     from restd.data import Catalog
-    from restd.index import build_index
+    from restd.index import ShapeReport, build_index
 
     device = use_device(device)
     if codes is not None and Path(codes).suffix and not codes.replace(".", "").isdigit():
@@ -88,7 +96,9 @@ def build(
     index_settings = {"encoder": encoder, "quantizer": quantizer, "policy": policy, "balanced": balanced}
     options = {name: value for name, value in index_settings.items() if value is not None}
     judgments = judgments or _judgments_beside(catalog)
-    config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed)
+    config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed, shape=shape)
+    if config.shape.mode == "auto":
+        _refuse_stated_shape(settings or [], {"--levels": levels, "--codes": codes, "--dim": dim})
     items = Catalog(catalog, columns=column_pairs(column_map), text=text_columns(text), category_separator=separator)
     index = build_index(
         items,
@@ -100,14 +110,32 @@ def build(
         device=device,
         notify=notify,
     )
-    report_quality(index, out, as_json=as_json)
+    kept = None if judgments is None else _kept_where_possible(out, items, judgments)
+    shapes = ShapeReport.load(out) if config.shape.mode == "auto" else None
+    report_quality(index, out, as_json=as_json, kept=kept, shapes=shapes)
+
+
+def _refuse_stated_shape(settings: list[str], options: dict[str, Any]) -> None:
+    """What is measured cannot be stated as well."""
+    from restd.config import parse_settings
+    from restd.quantize import QUANTIZERS
+
+    stated = [name for name, value in options.items() if value is not None]
+    for section, values in parse_settings(settings).items():
+        if section in QUANTIZERS:
+            stated += [f"--set {section}.{name}" for name in ("levels", "codes", "dim") if name in values]
+    if stated:
+        raise ConfigError(
+            f"{stated[0]} has no effect with --shape auto, which measures it. Remove one of them, or limit what is "
+            "tried: --set shape.widths=[64], shape.levels, shape.codes."
+        )
 
 
 def _judgments_beside(catalog: Path) -> Path | None:
     """The folder itself where it has judgments."""
-    from restd.data import task_in
+    from restd.data.dataset import optional_table
 
-    return catalog if catalog.is_dir() and task_in(catalog) == "search" else None
+    return catalog if catalog.is_dir() and optional_table(catalog, "judgments") is not None else None
 
 
 def index_config(
@@ -119,12 +147,14 @@ def index_config(
     codes: str | None,
     dim: int | None,
     seed: int | None,
+    shape: str | None = None,
 ) -> "IndexConfig":
     """Combine recipe, `--set` and options; the last wins."""
     from restd.config import merge, parse_settings, read_recipe
     from restd.index import IndexConfig, with_shape
 
-    sections = merge(read_recipe(recipe) if recipe else {}, parse_settings(settings), {"index": options})
+    last = {"index": options} if shape is None else {"index": options, "shape": {"mode": shape}}
+    sections = merge(read_recipe(recipe) if recipe else {}, parse_settings(settings), last)
     return with_shape(IndexConfig.read(sections), levels=levels, codes=_codebook_sizes(codes), dim=dim, seed=seed)
 
 
@@ -189,16 +219,25 @@ def inspect(
     """Report the quality of an index: use of codes, collisions, quantisation error, neighbours."""
     from restd.index import SidIndex
 
-    kept = None if data is None else _kept(folder, data)
+    kept = None if data is None else _kept(folder, data, data)
     report_quality(SidIndex.load(folder), folder, as_json=as_json, png=png, write=False, kept=kept)
 
 
-def _kept(folder: Path, data: Path) -> dict[str, dict[str, float]]:
+def _kept_where_possible(out: Path, catalog: "Catalog", judgments: Path) -> dict[str, dict[str, float]] | None:
+    """What the index keeps, as `inspect --data` measures it; a finished index is not lost where that cannot be done."""
+    try:
+        return _kept(out, catalog, judgments)
+    except RestdError as error:
+        notify(f"What the index keeps was not measured: {error}")
+        return None
+
+
+def _kept(folder: Path, catalog: "Path | Catalog", data: Path) -> dict[str, dict[str, float]]:
     from restd.evaluate.kept import measure_kept
     from restd.snapshot import Snapshot
 
     notify("Ranking validation queries by embeddings, latents and Semantic IDs")
-    return measure_kept(Snapshot.load(folder, data), data, folder)
+    return measure_kept(Snapshot.load(folder, catalog), data, folder)
 
 
 def add(
