@@ -107,7 +107,7 @@ def draw_cells(axis: Axes) -> None:
     axis.set_xlim(-0.95, levels + 0.05)
     axis.set_ylim(-levels - 0.05, 1.35)
     axis.set_axis_off()
-    axis.set_title("b  What each state learns: one cell per state and level", loc="left", fontsize=10, fontweight="bold")
+    axis.set_title("b  What each state learns: a cell for each level", loc="left", fontsize=10, fontweight="bold")
     notes = "one teacher per column, for all its states\none head per offset $s$\nweight $\\rho^s$, here ρ = 0.7"
     axis.text(0.06, -3.2, notes, va="top", fontsize=8.5, linespacing=1.5)
 
