@@ -150,7 +150,7 @@ def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, devic
         epoch = updates * estimate_cost(loop).seconds
         epochs = max(1, min(_EPOCHS, int(60 * minutes / epoch)))
         chosen.write_text(json.dumps({"epochs": epochs}) + "\n", encoding="utf-8")
-    notify(f"Training for {epochs} epochs, to take about {minutes:g} minutes")
+    notify(f"Training for {epochs} {'epoch' if epochs == 1 else 'epochs'}; the limit is about {minutes:g} minutes")
     return replace(job, config=replace(config, train=replace(config.train, epochs=epochs)))
 
 
