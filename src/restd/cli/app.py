@@ -102,7 +102,7 @@ add_command(
     panel=_MEASURE,
     epilog=examples(
         "restd compare --index my-index --data my-data --init base --out study --objectives base,restd",
-        "restd compare --index my-index --data my-data --out study --objectives matched --baselines bm25,dense",
+        "restd compare --index my-index --data my-data --out study --objectives matched --baselines bm25",
     ),
 )
 add_command(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -39,7 +40,7 @@ def described(text: str | None, names: dict[str, str]) -> str:
     this: one thing
     that: another
     """
-    return f"{text}\n\n" + "\n".join(f"{name}: {sentence}" for name, sentence in names.items())
+    return f"{cleandoc(text or '')}\n\n" + "\n".join(f"{name}: {sentence}" for name, sentence in names.items())
 
 
 class Command(TyperCommand):
