@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from restd.experiments import Study
 
 ANALYSES = {
-    "learning": "losses and validation scores by epoch, and the weight of distillation",
+    "learning": "losses and validation scores by epoch, and the share of distillation in the loss",
     "probes": "what frozen decoder states know about current and later levels",
-    "slices": "scores by how often training names the answers, and by length",
+    "slices": "scores by how often training names the answers, and by length of the query or history",
     "disagreement": "gains by how much the positives' teachers differ",
     "variation": "how much teachers that share a code and an entropy differ",
     "transitions": "what teachers know about next items that stored codes do not say",
     "conflicts": "how often stored codes contradict the residual's preference",
-    "correction": "sweep of the correction floor",
-    "sensitivity": "sweeps of λ, τ and ρ",
-    "overhead": "what an update costs",
-    "cases": "two models side by side, where they differ most",
-    "beam": "where beams lose positives, and the gap to exact scoring",
+    "correction": "sweep of the correction floor (trains models)",
+    "sensitivity": "sweeps of λ (weight), τ (temperature) and ρ (discount) (trains models)",
+    "overhead": "how long a training update takes with each kind of distillation",
+    "cases": "queries on which two models differ most, side by side",
+    "beam": "at which level the beam loses positives, and the gap to exact scoring",
 }
 _TRAINING = ("correction", "sensitivity")
 """Analyses that train models, and are not part of `all`."""
@@ -40,7 +40,7 @@ OF_RUNS = {"cold-start": "how well a trained search finds items that are added t
 
 def analyze(
     name: Annotated[
-        str, typer.Argument(help="Name of the analysis, as listed above; all runs those that train no model.")
+        str, typer.Argument(help="Name of an analysis from the list above, or all: every one that trains no model.")
     ],
     study: Annotated[
         Path | None,
@@ -51,13 +51,17 @@ def analyze(
     ] = None,
     study_option: Annotated[Path | None, typer.Option("--study", hidden=True)] = None,
     ours: Annotated[
-        str, typer.Option(help="Objective to analyse (slices, disagreement, beam, cases, sweeps).")
+        str,
+        typer.Option(help="Objective to analyse (slices, disagreement, beam, cases, correction, sensitivity)."),
     ] = "restd",
     theirs: Annotated[str, typer.Option(help="Objective to compare it with (slices, beam, cases).")] = "base",
-    queries: Annotated[int, typer.Option(help="Number of queries to follow through the beam.")] = 200,
-    count: Annotated[int, typer.Option(help="Number of cases to show.")] = 4,
+    queries: Annotated[int, typer.Option(help="Number of queries to follow through the beam (beam).")] = 200,
+    count: Annotated[int, typer.Option(help="Number of cases to show (cases).")] = 4,
     seeds: Annotated[
-        str, typer.Option(help="Random seeds of a sweep, separated by commas. Default: the study's.")
+        str,
+        typer.Option(
+            help="Random seeds of a sweep, separated by commas (correction, sensitivity). Default: the study's."
+        ),
     ] = "",
     new: Annotated[
         Path | None, typer.Option(help="Folder of new items and their judgments: OUT/new of restd data hold-out.")
@@ -65,7 +69,10 @@ def analyze(
     device: SearchDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Analyse a finished comparison. JSON, tables and figures go to STUDY/analyses and into the next report."""
+    """Analyse a finished comparison.
+
+    JSON, tables and figures are written to STUDY/analyses, and restd report includes them.
+    """
     from restd.experiments import Study, comparison_identity, read_comparison
     from restd.report import ANALYSES as FOLDER
     from restd.report import write_result
@@ -191,7 +198,9 @@ def show_result(result: "AnalysisResult") -> None:
 def report(
     study: Annotated[Path, typer.Argument(help="Folder written by restd compare, or a run that was analysed.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: STUDY/report.")] = None,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "",
+    title: Annotated[
+        str, typer.Option(help="Heading of the page. Default: ResTD and the name of the study's folder.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list of files as JSON.")] = False,
 ) -> None:
     """Write one self-contained HTML page about a study, with every table and figure as files beside it."""

@@ -134,7 +134,7 @@ def beir(
     out: Out,
     as_json: Json = False,
 ) -> None:
-    """Read your copy of any set of BEIR, with BEIR's own splits and grades."""
+    """Read your copy of any data set of the BEIR benchmark, with its own splits and grades."""
     from restd.data.public.beir import beir_source
 
     _write(beir_source(folder), out, as_json=as_json)

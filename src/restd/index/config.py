@@ -16,10 +16,11 @@ class IndexChoices:
     """The section [index].
 
     Args:
-        encoder: `auto`, a name of ours, or the hub id or folder of a sentence-transformers model.
-        quantizer: a name of `QUANTIZERS`; its own settings are in the section of that name.
-        policy: a name of `POLICIES`: what to do with items that get the same codes.
-        balanced: assign codes so that all of a level are used equally often, at some cost in error.
+        encoder: `auto` (by language), a name of `restd list encoders`, or the hub id or folder of a
+            sentence-transformers model.
+        quantizer: a name of `restd list quantizers`; its own settings are in the section of that name.
+        policy: a name of `restd list policies`: what to do with items that get the same codes.
+        balanced: assign codes so that all codes of a level are used about equally often, at some cost in error.
     """
 
     encoder: str = "auto"
