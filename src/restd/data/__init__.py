@@ -8,6 +8,7 @@ from restd.data.event_spans import EventSpans
 from restd.data.histories import Histories, History, Prefixes, Query, leave_one_out, read_histories
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.pairs import Pairs, read_pairs
+from restd.data.pseudo_table import write_pseudo_table
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
@@ -38,4 +39,5 @@ __all__ = [
     "refuse_unknown_items",
     "task_in",
     "write_dataset",
+    "write_pseudo_table",
 ]
