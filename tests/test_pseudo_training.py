@@ -12,7 +12,8 @@ from restd.data.pairs import read_pairs
 from restd.data.pseudo_pairs import describe_items, held_out_items, pseudo_query_pairs
 from restd.data.pseudo_table import read_pseudo_table, write_pseudo_table
 from restd.errors import ConfigError, DataError
-from restd.index import SidIndex
+from restd.index import IndexConfig, SidIndex, align, build_index, with_shape
+from restd.quantize.align_settings import AlignConfig
 from restd.train.batches import BatchPlan
 from restd.train.run import make_loop
 from tests.training import job, make_index, run, same_weights, write_walks, write_world
@@ -227,6 +228,23 @@ def test_pseudo_queries_of_held_out_items_never_reach_training(own_items, tmp_pa
     assert set(pairs.item.tolist()) == set(np.flatnonzero(~held_out).tolist())
     assert sum(str(text).startswith("a query for") for text in pairs.texts) == (~held_out).sum()
     assert any(f"its {held_out.sum()} held-out items" in message for message in messages)
+
+
+def test_pseudo_queries_of_held_out_items_never_reach_alignment(own_items, tmp_path, monkeypatch):
+    data, _ = own_items
+    held_out = held_out_items(data, Catalog(data).ids())
+    pairs = []
+
+    def record(vectors, train, valid, settings, *, dim):
+        pairs.append(train.item)
+        raise InterruptedError
+
+    monkeypatch.setattr(align, "fit_alignment", record)
+    config = IndexConfig(encoder="tfidf-svd", align=AlignConfig(enabled="on", pseudo_queries=2))
+    with pytest.raises(InterruptedError):
+        build_index(Catalog(data), tmp_path / "index", with_shape(config, levels=3, codes=8, dim=8), judgments=data)
+    assert not held_out[pairs[0]].any()
+    assert len(pairs[0]) >= 2 * (~held_out).sum()
 
 
 def test_items_are_not_held_out_where_queries_are_given(world, tmp_path):
