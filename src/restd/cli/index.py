@@ -1,7 +1,7 @@
 """`restd index`: build an index or import one, add and remove items, inspect."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 

@@ -146,8 +146,7 @@ def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, devic
         epochs = int(json.loads(chosen.read_text(encoding="utf-8"))["epochs"])
     else:
         loop = make_loop(job, notify=notify)
-        updates = -(-len(loop.train.pairs) // config.train.batch)
-        epoch = updates * estimate_cost(loop).seconds
+        epoch = loop.plan.updates_per_epoch * estimate_cost(loop).seconds
         epochs = max(1, min(_EPOCHS, int(60 * minutes / epoch)))
         chosen.write_text(json.dumps({"epochs": epochs}) + "\n", encoding="utf-8")
     notify(f"Training for {epochs} {'epoch' if epochs == 1 else 'epochs'}; the limit is about {minutes:g} minutes")

@@ -9,6 +9,7 @@ from restd.data.histories import Histories, History, Prefixes, Query, leave_one_
 from restd.data.hold_out import HeldOut, hold_out_items
 from restd.data.judgments import read_judgments, refuse_unknown_items
 from restd.data.pairs import Pairs, read_pairs
+from restd.data.pseudo_table import write_pseudo_table
 from restd.data.schema import GRADES, SPLITS
 from restd.data.source import Source
 
@@ -41,4 +42,5 @@ __all__ = [
     "refuse_unknown_items",
     "task_in",
     "write_dataset",
+    "write_pseudo_table",
 ]

@@ -12,7 +12,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import Catalog, Pairs, read_pairs
 from restd.data.dataset import find_table
-from restd.data.pairs import pseudo_query_pairs
+from restd.data.pseudo_pairs import describe_items, held_out_items, pseudo_query_pairs, without_items
 from restd.encode import Embeddings, encode_texts
 from restd.errors import ConfigError
 from restd.index.config import IndexConfig
@@ -119,13 +119,16 @@ def query_pairs(catalog: Catalog, judgments: Path | None, settings: AlignConfig)
         train, valid, _ = read_pairs(judgments, ids)
         valid = valid.some(_VALIDATION)
     if settings.pseudo_queries:
-        drawn = pseudo_query_pairs(catalog, ids, per_item=settings.pseudo_queries, seed=settings.seed)
+        items = describe_items(catalog, ids)
+        drawn = pseudo_query_pairs(items, per_item=settings.pseudo_queries, seed=settings.seed)
+        if judgments is not None:
+            drawn = without_items(drawn, held_out_items(judgments, ids))
         if train is None or valid is None:
             few = max(1, min(_VALIDATION, round(_HELD_OUT * len(drawn))))
             order = np.random.default_rng(settings.seed).permutation(len(drawn))
             train, valid = drawn.only(np.sort(order[few:])), drawn.only(np.sort(order[:few]))
         else:
-            train = train.with_queries([str(text) for text in drawn.texts], drawn.item)
+            train = train.with_queries(drawn)
     assert train is not None
     assert valid is not None
     return train, valid

@@ -37,7 +37,12 @@ class TrainConfig:
         judged: number of queries that a validation uses, at most, the same ones every time; 0 for all.
         indexing: also learn to generate an item's SID from its own text: `none`, its `title`, or its whole `text`.
         pseudo_queries: queries drawn from each item's own words and trained on beside the pairs; 0 for none.
-        pseudo_kinds: kinds of drawn queries, which take turns: `keywords`, `title`, `sentence`, `misspelled`.
+        pseudo_kinds: kinds of drawn queries, which take turns: `keywords`, `title`, `sentence`, `misspelled`,
+            `attributes`.
+        pseudo_draws: number of times that pseudo-queries are drawn; epochs take turns, so that as many draws as epochs
+            mean new queries in every epoch.
+        pseudo_positives: items per pseudo-query, at most: its own, and others that have all its words.
+        pseudo_table: table of pseudo-queries of your own, with columns `item` and `query`; empty for none.
         pairs_per_item: queries per item in training, at most, the same ones for every seed; 0 for all.
         seed: random seed of weights, batches and dropout.
         checkpoint: updates between two checkpoints.
@@ -62,6 +67,9 @@ class TrainConfig:
     indexing: Literal["none", "title", "text"] = "none"
     pseudo_queries: int = 0
     pseudo_kinds: tuple[PseudoKind, ...] = ("keywords",)
+    pseudo_draws: int = 1
+    pseudo_positives: int = 1
+    pseudo_table: str = ""
     pairs_per_item: int = 0
     seed: int = 42
     checkpoint: int = 200
@@ -75,7 +83,7 @@ class TrainConfig:
             raise ConfigError(
                 f"Expected exactly one of train.updates and train.epochs above 0, got {self.updates} and {self.epochs}."
             )
-        for name in ("batch", "micro", "checkpoint"):
+        for name in ("batch", "micro", "checkpoint", "pseudo_draws", "pseudo_positives"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} must be at least 1, got {getattr(self, name)}.")
         for name in ("lr", "clip"):
