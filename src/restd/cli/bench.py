@@ -19,6 +19,7 @@ DESCRIPTIONS = {
     "teacher": "targets of a batch, and shape-matched controls of a catalogue",
     "train": "our training loop against a plain transformers loop",
     "decode": "our beam search against generate of transformers",
+    "search": "hybrid search against plain beam search, and fitting its weights",
     "recommend": "training and ranking with TIGER against transformers",
     "jobs": "runs at once against one after the other",
 }
@@ -29,7 +30,7 @@ def bench(
         str,
         typer.Argument(help="Name of the benchmark, as listed above."),
     ],
-    items: Annotated[int | None, typer.Option(help="Number of items (index, shop, teacher).")] = None,
+    items: Annotated[int | None, typer.Option(help="Number of items (index, shop, teacher, search).")] = None,
     sids: Annotated[int | None, typer.Option(help="Number of Semantic IDs (trie, decode).")] = None,
     as_json: Json = False,
 ) -> None:
