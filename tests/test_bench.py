@@ -98,3 +98,31 @@ def test_jobs():
     assert found["throughput_ratio"] > 0
     assert found["jobs"] == 2
     assert set(found["examples_per_second"]) == {"one_after_another", "side_by_side"}
+
+
+def test_search_times_a_hybrid_beside_its_beam(monkeypatch):
+    from restd.bench import search
+
+    monkeypatch.setattr(search, "_CODES", 32)
+    monkeypatch.setattr(search, "_BEAM", 10)
+    monkeypatch.setattr(search, "_TOGETHER", 4)
+    monkeypatch.setattr(search, "fitting_queries", few(search.fitting_queries))
+    found = search.bench_search(items=1_000, rounds=3)
+    assert found["fused_identical"]
+    assert found["fused_queries"] == 4
+    assert found["fused_max_score_difference"] < 1e-4
+    assert found["queries"] == 3
+    assert found["fit_queries"] == 6
+    assert found["fit_seconds"] > 0
+    assert found["hybrid_over_beam"] == pytest.approx(
+        found["milliseconds"]["hybrid"]["median"] / found["milliseconds"]["beam"]["median"]
+    )
+    parts = found["part_milliseconds"]
+    assert {"bm25 list", "dense list", "latent list", "popularity list", "match scores", "fuse"} <= set(parts)
+    assert parts["all candidates"] > parts["generator and heads"]
+
+
+def few(fitting_queries):
+    from restd.evaluate import some_queries
+
+    return lambda data, snapshot: some_queries(fitting_queries(data, snapshot), 6)

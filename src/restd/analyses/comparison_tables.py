@@ -171,6 +171,9 @@ def _overall_table(summary: Summary) -> Table:
     decodings["the models"] = summary["card"]["decoding"]
     described = "; ".join(f"{name}: {_described(decoding)}" for name, decoding in decodings.items())
     notes = ["The same queries, catalogue, labels and metric code.", f"Decoding differs: {described}."]
+    if summary.get("without_heads"):
+        names = ", ".join(_label(summary, name) for name in summary["without_heads"])
+        notes.append(f"Searched without heads, as their objectives train none: {names}.")
     if "restd" in summary["conditions"] and baselines:
         improved = []
         for measure in measures:

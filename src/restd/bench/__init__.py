@@ -8,6 +8,7 @@ from restd.bench.index import bench_index
 from restd.bench.jobs import bench_jobs
 from restd.bench.overhead import bench_overhead
 from restd.bench.recommend import bench_recommend
+from restd.bench.search import bench_search
 from restd.bench.shop import bench_shop
 from restd.bench.teacher import bench_teacher
 from restd.bench.train import bench_train
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "teacher": bench_teacher,
     "train": bench_train,
     "decode": bench_decode,
+    "search": bench_search,
     "recommend": bench_recommend,
     "jobs": bench_jobs,
 }

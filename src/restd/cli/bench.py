@@ -19,6 +19,7 @@ DESCRIPTIONS = {
     "teacher": "targets of a batch, and shape-matched controls of a catalogue",
     "train": "our training loop, against a plain transformers loop",
     "decode": "our beam search, against generate of transformers",
+    "search": "hybrid search, against plain beam search, and fitting its weights",
     "recommend": "training and ranking with TIGER, against transformers",
     "jobs": "training runs side by side, against one after the other",
 }
@@ -30,7 +31,7 @@ def bench(
         typer.Argument(help="Name of a benchmark from the list above."),
     ],
     items: Annotated[
-        int | None, typer.Option(help="Number of items (index, shop, teacher). Default: the benchmark's own.")
+        int | None, typer.Option(help="Number of items (index, shop, teacher, search). Default: the benchmark's own.")
     ] = None,
     sids: Annotated[
         int | None, typer.Option(help="Number of Semantic IDs (trie, decode). Default: the benchmark's own.")

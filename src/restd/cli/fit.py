@@ -1,14 +1,14 @@
 """`restd fit`: choose the weights of a hybrid search on validation queries."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from restd.cli.console import notify, show, show_json, show_table
 from restd.cli.device import use_device
 from restd.cli.options import Beam, Json, Model, OptionalIndex, SearchDevice, search_options
-from restd.errors import ConfigError, RestdError
+from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.search import Fusion, Retriever
@@ -65,32 +65,9 @@ def fit_retriever(retriever: "Retriever", *, names: list[str] | None = None, bea
 
 def add_parts(retriever: "Retriever", names: list[str]) -> None:
     """Give a retriever the companions by these names, or all that can be made here; says which cannot, and why."""
-    from restd.distill.heads import FOLDER as HEADS_FOLDER
-    from restd.rankers import COMPANIONS
-    from restd.search import KeptHeads
-    from restd.search.candidates import GENERATOR, HEADS
+    from restd.evaluate.fitting import add_parts as add_named_parts
 
-    known = (GENERATOR, HEADS, *COMPANIONS)
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"Unknown part {name!r} of a hybrid search. Known: {', '.join(known)}.")
-    assert retriever.source is not None
-    folder = retriever.source.parent
-    if HEADS in names or (not names and (folder / HEADS_FOLDER).is_dir()):
-        retriever.heads = KeptHeads.load(folder, retriever.snapshot)
-    made: list[Any] = []
-    for name in COMPANIONS:
-        if names and name not in names:
-            continue
-        try:
-            retriever.set_companions([name])
-        except RestdError as error:
-            if names:
-                raise
-            notify(f"Without {name}: {error}")
-            continue
-        made += retriever.snapshot.companions
-    retriever.set_companions(made)
+    add_named_parts(retriever, names, notify=notify)
 
 
 def show_fusion(fusion: "Fusion") -> None:

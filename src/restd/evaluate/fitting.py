@@ -10,15 +10,17 @@ from jaxtyping import Bool, Float, Int64
 from scipy.optimize import minimize
 
 from restd.data.pairs import Pairs, read_pairs
-from restd.errors import DataError
+from restd.distill.heads import FOLDER as HEADS_FOLDER
+from restd.errors import ConfigError, DataError, RestdError
 from restd.evaluate.judging import judge
 from restd.evaluate.metrics import Measure
 from restd.evaluate.queries import TestSet, read_tests, some_queries
 from restd.progress import Notify, progress
-from restd.search import Fusion, Retriever, SearchOptions
+from restd.rankers import COMPANIONS
+from restd.search import Fusion, KeptHeads, Retriever, SearchOptions
 from restd.search.candidates import GENERATOR, HEADS, CandidateTable, best_candidates
 from restd.search.hybrid import collect_candidates
-from restd.snapshot import Snapshot
+from restd.snapshot import Companion, Snapshot
 
 MEASURE = Measure("NDCG", 10)
 FOLDS = 5
@@ -169,6 +171,38 @@ def available_parts(retriever: Retriever) -> list[str]:
     return [GENERATOR, *heads, *(companion.name for companion in retriever.snapshot.companions)]
 
 
+def add_parts(retriever: Retriever, names: Sequence[str] = (), *, notify: Notify) -> None:
+    """Give a retriever the parts by these names, or all that can be made here; says which cannot, and why.
+
+    Args:
+        retriever: loaded from the folder of its model.
+        names: of parts; one of them that cannot be made is an error.
+        notify: receives a sentence about every part that is left out.
+    """
+    known = (GENERATOR, HEADS, *COMPANIONS)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"Unknown part {name!r} of a hybrid search. Known: {', '.join(known)}.")
+    if retriever.source is None:
+        raise ConfigError("Parts are made from the folders of a model; load the retriever from its folder.")
+    folder = retriever.source.parent
+    if HEADS in names or (not names and (folder / HEADS_FOLDER).is_dir()):
+        retriever.heads = KeptHeads.load(folder, retriever.snapshot)
+    made: list[Companion] = []
+    for name in COMPANIONS:
+        if names and name not in names:
+            continue
+        try:
+            retriever.set_companions([name])
+        except RestdError as error:
+            if names:
+                raise
+            notify(f"Without {name}: {error}")
+            continue
+        made += retriever.snapshot.companions
+    retriever.set_companions(made)
+
+
 def fit_fusion(
     retriever: Retriever,
     tests: TestSet,
@@ -185,6 +219,9 @@ def fit_fusion(
         notify: receives progress messages.
     """
     parts = available_parts(retriever)
+    if not len(tests):
+        notify("There are no validation queries to choose weights by; fixed ones are used")
+        return Fusion.fixed(parts)
     fitting = collect(retriever, tests, parts=parts, options=options or SearchOptions())
     single = {
         part: float(fitting.values(fitting.table.fused({part: 1.0})).mean())

@@ -72,8 +72,25 @@ class Comparison:
             refuse_bad_rates(self.rates, self.probe_epochs)
         for name in self.baselines:
             find_ranker(name, self.task)
+        self._refuse_bad_hybrid()
         if self.router == "start" and self.init is None:
             raise ConfigError("Routing by the checkpoint needs a checkpoint, and there is none; give --init.")
+
+    def _refuse_bad_hybrid(self) -> None:
+        if self.decoding.mode != "hybrid":
+            return
+        if self.task != "search":
+            raise ConfigError("A hybrid search reads texts, but these models recommend; leave --mode generative.")
+        if self.decoding.heads is not None:
+            raise ConfigError(
+                "--head-mode changes a generative search; a hybrid search has the heads among its parts and weighs "
+                "them itself. Leave one of --mode hybrid and --head-mode out."
+            )
+        if self.split == "valid":
+            raise ConfigError(
+                "The weights of a hybrid search are fitted on the validation queries, so these cannot judge it; pass "
+                "--split test."
+            )
 
     @property
     def task(self) -> Task:

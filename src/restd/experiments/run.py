@@ -60,7 +60,9 @@ def run_comparison(comparison: Comparison, *, workers: int = 1, notify: Notify =
             job = comparison.job(objective, seed)
             model = train_retriever(job, notify=notify, validate=ranked_validation(job)).folder
             name = cell_name(objective, seed)
-            cells[objective, seed] = evaluate_model(comparison, name, model, tests, snapshot, seeds=(seed,))
+            cells[objective, seed] = evaluate_model(
+                comparison, name, model, tests, snapshot, seeds=(seed,), notify=notify
+            )
         save_study(comparison)
         return FinishedComparison(comparison, cells, references)
 
@@ -84,5 +86,5 @@ def _references(comparison: Comparison, tests: TestSet, snapshot: Snapshot, noti
     }
     if comparison.init is not None:
         model = model_folder(comparison.init)
-        evaluations[START] = evaluate_model(comparison, START, model, tests, snapshot, seeds=())
+        evaluations[START] = evaluate_model(comparison, START, model, tests, snapshot, seeds=(), notify=notify)
     return evaluations

@@ -13,12 +13,14 @@ from restd.errors import DataError
 from restd.evaluate import Evaluation, TestSet, read_tests
 from restd.evaluate.card import BINARY, GRADED
 from restd.experiments.comparison import Comparison, cell_name
-from restd.experiments.evaluations import START, evaluation_folder
+from restd.experiments.evaluations import NO_HEADS, START, evaluation_folder
 from restd.experiments.study_file import load_study
 from restd.index import SidIndex
 from restd.snapshot import Snapshot
 
 _HASH = 64
+_OPTIONAL = ("mode", "heads", "where", "allow", "deny")
+"""Options that a protocol card names only where they are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +77,9 @@ class Study:
         rules, card = self._rules, evaluation.card
         found = {"judgments": card.judgments, "snapshot": card.snapshot, "relevance": card.relevance}
         if card.decoding.get("ranker") == rules["ranker"]:  # a baseline decodes in its own way
-            found |= card.decoding
+            found |= {**dict.fromkeys(_OPTIONAL), **card.decoding}
+            if found["heads"] == NO_HEADS and rules["heads"] is not None:
+                found["heads"] = rules["heads"]
         other = [key for key in found if key in rules and found[key] != rules[key]]
         if other:
             shown = "; ".join(f"{key}: {_short(found[key])} instead of {_short(rules[key])}" for key in other)
@@ -95,6 +99,7 @@ class Study:
             "snapshot": self.snapshot.hash,
             "relevance": GRADED if comparison.graded else BINARY,
             "router": comparison.router,
+            **dict.fromkeys(_OPTIONAL),
             **comparison.decoding.card(task=comparison.task, routes=True),
         }
 

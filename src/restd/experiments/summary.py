@@ -12,7 +12,8 @@ from restd.artifacts import hash_json, read_manifest, write_atomically
 from restd.config import plain
 from restd.errors import DataError
 from restd.evaluate import CONDITIONAL, Difference, Spread, holm_grid, paired_difference
-from restd.experiments.comparison import Comparison
+from restd.experiments.comparison import Comparison, cell_name
+from restd.experiments.evaluations import FITTED, NO_HEADS, WEIGHTS
 from restd.experiments.learning_rates import read_rates
 from restd.experiments.run import FinishedComparison, run_comparison
 from restd.models.store import model_folder
@@ -82,7 +83,6 @@ def summarise(finished: FinishedComparison) -> dict[str, Any]:
         conditions[objective]["against_base"] = {
             measure: difference.to_dict() for measure, difference in by_measure.items()
         }
-    first = next(iter(finished.cells.values()))
     return {
         "kind": "comparison",
         "task": comparison.task,
@@ -93,7 +93,8 @@ def summarise(finished: FinishedComparison) -> dict[str, Any]:
             "model": comparison.model.used if comparison.init is None else {},
             **_shared_settings(comparison.config),
         },
-        "card": {**first.card.to_dict(), "seeds": list(comparison.seeds)},
+        "card": _shared_card(finished),
+        **_parts_of_searches(finished),
         "statistics": CONDITIONAL,
         **({"rates": read_rates(comparison.out)} if comparison.rates else {}),
         "conditions": conditions,
@@ -102,6 +103,32 @@ def summarise(finished: FinishedComparison) -> dict[str, Any]:
             for name, evaluation in finished.references.items()
         },
     }
+
+
+def _shared_card(finished: FinishedComparison) -> dict[str, Any]:
+    """The rules of all cells, without the weights that each has fitted; heads as of those cells that have them."""
+    comparison = finished.comparison
+    card = next(iter(finished.cells.values())).card.to_dict()
+    decoding = {name: value for name, value in card["decoding"].items() if name not in (WEIGHTS, FITTED)}
+    if comparison.decoding.heads is not None:
+        decoding["heads"] = plain(comparison.decoding.heads)
+    return {**card, "decoding": decoding, "seeds": list(comparison.seeds)}
+
+
+def _parts_of_searches(finished: FinishedComparison) -> dict[str, Any]:
+    """Objectives that are searched without heads where others use them, and the fitted weights of hybrid searches."""
+    decodings = {cell_name(*cell): evaluation.card.decoding for cell, evaluation in finished.cells.items()}
+    without = {
+        objective: None
+        for (objective, _), evaluation in finished.cells.items()
+        if evaluation.card.decoding.get("heads") == NO_HEADS
+    }
+    fusions = {
+        name: {entry: decoding[entry] for entry in (WEIGHTS, FITTED)}
+        for name, decoding in decodings.items()
+        if WEIGHTS in decoding
+    }
+    return {**({"without_heads": list(without)} if without else {}), **({"fusions": fusions} if fusions else {})}
 
 
 def _category_recall(comparison: Comparison, objective: str) -> dict[str, Any]:

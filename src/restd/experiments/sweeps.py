@@ -121,4 +121,5 @@ def _cell(study: Study, settings: DistillSettings, objective: str, seed: int, na
     notify(f"{name}, seed {seed}")
     job = replace(changed.job(objective, seed), out=comparison.out / FOLDER / f"{name}-{seed}")
     model = train_retriever(job, notify=notify, validate=ranked_validation(job)).folder
-    return evaluate_model(changed, f"{FOLDER}-{name}-{seed}", model, study.tests, study.snapshot, seeds=(seed,))
+    cell = f"{FOLDER}-{name}-{seed}"
+    return evaluate_model(changed, cell, model, study.tests, study.snapshot, seeds=(seed,), notify=notify)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Int64
 from restd.data.text import words
 from restd.errors import MissingExtraError
 from restd.rankers.registry import RANKERS, RankerEntry, RankerTask
+from restd.rankers.top_k import best_rows
 from restd.snapshot import Snapshot
 
 
@@ -36,10 +37,18 @@ class Bm25:
     def rank(
         self, queries: Sequence[str], k: int
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """Rows of the best items and their scores, best first; -1 where fewer items share a word with the query."""
-        tokens = [words(query) for query in queries]
-        rows, scores = self.inverted.retrieve(tokens, k=min(k, self.items), show_progress=False)
-        return np.where(scores > 0, rows, -1).astype(np.int64), np.where(scores > 0, scores, -np.inf)
+        """Rows of the best items and their scores, best first; -1 where fewer items share a word with the query.
+
+        Ties are in the order of rows.
+        """
+        k = min(k, self.items)
+        rows, best = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
+        for query, text in enumerate(queries):
+            scores = self._scores(text)
+            # not by the inverted index itself: its partial sort is slow where most items have a score of 0
+            (own,) = best_rows(np.where(scores > 0, scores, -np.inf)[None], k)
+            rows[query, : len(own)], best[query, : len(own)] = own, scores[own]
+        return rows, best
 
     def scores(
         self, queries: Sequence[str], rows: Int[np.ndarray, "query candidate"]
@@ -47,11 +56,14 @@ class Bm25:
         """Scores of chosen items; 0 where an item shares no word with the query."""
         values = np.zeros(rows.shape, np.float64)
         for query, (text, candidates) in enumerate(zip(queries, rows, strict=True)):
-            # words that no item has are unknown to the inverted index
-            known = [word for word in words(text) if word in self.inverted.vocab_dict]
-            if known:
-                values[query] = self.inverted.get_scores(known)[candidates]
+            values[query] = self._scores(text)[candidates]
         return values
+
+    def _scores(self, text: str) -> Float[np.ndarray, "item"]:
+        """Scores of all items."""
+        # words that no item has are unknown to the inverted index
+        known = [word for word in words(text) if word in self.inverted.vocab_dict]
+        return self.inverted.get_scores(known) if known else np.zeros(self.items, np.float32)
 
     def following(
         self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None

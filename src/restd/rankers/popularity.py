@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from restd.rankers.top_k import rank_by_scores
 from restd.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Popularity:
     """Positive training pairs of every item.
 
@@ -43,7 +44,7 @@ class Popularity:
         self, queries: Sequence[str], k: int
     ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
         """Rows of the most popular items and how often training names them, ties in the order of rows."""
-        order = np.argsort(-self.counts, kind="stable")[:k]
+        order = self._order[:k]
         return np.tile(order, (len(queries), 1)), np.tile(self.counts[order], (len(queries), 1))
 
     def scores(
@@ -51,6 +52,11 @@ class Popularity:
     ) -> Float[np.ndarray, "query candidate"]:
         """How often training names chosen items, as log(1 + count): the tenth pair says less than the first."""
         return np.log1p(self.counts[rows])
+
+    @cached_property
+    def _order(self) -> Int64[np.ndarray, "item"]:
+        """All rows, the most popular first: the same for every query."""
+        return np.argsort(-self.counts, kind="stable")
 
     def following(
         self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None

@@ -15,7 +15,7 @@ from restd.errors import ConfigError
 from restd.models import Backbone, CachedRoutes, Memory
 from restd.models.decode_protocol import Stepper
 from restd.search.beam import beam_search
-from restd.search.candidate_scores import sid_scores
+from restd.search.candidate_scores import ScoringStepper
 from restd.search.heads import KeptHeads, first_state, head_search
 from restd.search.options import ScoreNorm, SearchOptions
 from restd.search.queries import clean_queries
@@ -200,27 +200,14 @@ class Generator:
                 part = memory.take(torch.tensor(part_rows, device=memory.mask.device))
                 own = [numbers[row] for row in part_rows]
                 widths = [plan.widths[number] for number in own]
-                beams = beam_search(stepper, part, trie, width=widths, trie_normalized=normalized)
-                lists = [
-                    RankedList.of_leaves(trie, leaves, scores, plan.depths[number]).without(plan.seen[number])
-                    for leaves, scores, number in zip(beams.leaves, beams.scores, own, strict=True)
-                ]
-                near = None
-                if heads is not None:
-                    heads.refuse_other_codebooks(snapshot)
-                    near = heads.nearness(first_state(beams.first), snapshot.points).cpu().numpy()
-                nearest = [
-                    _nearest(near[place], plan, number, depth) if near is not None else np.zeros(0, np.int64)
-                    for place, number in enumerate(own)
-                ]
-                rows = [
-                    np.union1d(np.union1d(ranked.rows, extra[number]), close)
-                    for ranked, number, close in zip(lists, own, nearest, strict=True)
-                ]
-                exact = _log_probabilities(stepper, part, snapshot, lists, rows, trie=whole)
+                chosen = _Chosen(snapshot, plan, own, extra, heads, depth)
+                scoring = ScoringStepper(stepper, chosen, trie=whole)
+                beams = beam_search(scoring, part, trie, width=widths, trie_normalized=normalized)
+                exact = scoring.scores.double().cpu().numpy()
                 for place, number in enumerate(own):
-                    values = None if near is None else near[place, rows[place]].astype(np.float64)
-                    made[number] = Candidates(rows[place], exact[place], values, lists[place].rows, nearest[place])
+                    leaves, scores = beams.leaves[place], beams.scores[place]
+                    ranked = RankedList.of_leaves(trie, leaves, scores, plan.depths[number])
+                    made[number] = chosen.candidates(place, ranked.without(plan.seen[number]), exact[place])
         return [made[number] for number in range(len(plan.queries))]
 
     @torch.inference_mode()
@@ -274,6 +261,54 @@ class Generator:
         return self.backbone.route(memory, width=options.category_width) if options.category_width else None
 
 
+class _Chosen:
+    """The items of a few queries that others proposed, and those nearest to where the heads point.
+
+    The heads read a state that only the search knows, so a `ScoringStepper` asks when it has it.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        numbers: Sequence[int],
+        extra: Sequence[Int64[np.ndarray, "_"]],
+        heads: KeptHeads | None,
+        depth: int,
+    ) -> None:
+        self._snapshot, self._plan, self._numbers = snapshot, plan, numbers
+        self._heads, self._depth = heads, depth
+        self._near: np.ndarray | None = None
+        self._nearest = [np.zeros(0, np.int64)] * len(numbers)
+        self._rows = [extra[number] for number in numbers]
+
+    def __call__(self, first: Float[Tensor, "query 1 width"] | None) -> Int64[Tensor, "query candidate level"]:
+        """Semantic IDs of the chosen items; queries that have fewer are filled up with the first item of all."""
+        device = self._snapshot.device
+        if self._heads is not None:
+            self._heads.refuse_other_codebooks(self._snapshot)
+            self._near = self._heads.nearness(first_state(first), self._snapshot.points).cpu().numpy()
+            self._nearest = [
+                _nearest(near, self._plan, number, self._depth)
+                for near, number in zip(self._near, self._numbers, strict=True)
+            ]
+            self._rows = [np.union1d(rows, near) for rows, near in zip(self._rows, self._nearest, strict=True)]
+        padded = np.zeros((len(self._rows), max(map(len, self._rows))), np.int64)
+        for place, rows in enumerate(self._rows):
+            padded[place, : len(rows)] = rows
+        return torch.from_numpy(self._snapshot.sids[padded].astype(np.int64)).to(device)
+
+    def candidates(self, place: int, ranked: RankedList, exact: Float[np.ndarray, "candidate"]) -> Candidates:
+        """All items of one query: the beam's with its scores, the chosen ones with theirs."""
+        chosen = self._rows[place]
+        rows = np.union1d(ranked.rows, chosen)
+        values = np.empty(len(rows))
+        values[np.searchsorted(rows, chosen)] = exact[: len(chosen)]
+        values[np.searchsorted(rows, ranked.rows)] = ranked.scores
+        near = None if self._near is None else self._near[place, rows].astype(np.float64)
+        return Candidates(rows, values, near, ranked.rows, self._nearest[place])
+
+
 def _nearest(near: Float[np.ndarray, "item"], plan: Plan, number: int, depth: int) -> Int64[np.ndarray, "_"]:
     """Rows of the items nearest to where the heads point, of those that the search may return."""
     near = near.copy()
@@ -282,31 +317,3 @@ def _nearest(near: Float[np.ndarray, "item"], plan: Plan, number: int, depth: in
     near[plan.seen[number]] = -np.inf
     count = min(depth, int((near > -np.inf).sum()))
     return np.argpartition(-near, count - 1)[:count].astype(np.int64) if count else np.zeros(0, np.int64)
-
-
-def _log_probabilities(
-    stepper: Stepper,
-    memory: Memory,
-    snapshot: Snapshot,
-    lists: Sequence[RankedList],
-    rows: Sequence[Int64[np.ndarray, "_"]],
-    *,
-    trie: Trie | None,
-) -> list[Float[np.ndarray, "_"]]:
-    """Log-probabilities of candidates: the beam's own where it kept them, exact ones for all others."""
-    values, others = [], []
-    for ranked, candidates in zip(lists, rows, strict=True):
-        known = np.full(len(candidates), np.nan)
-        known[np.searchsorted(candidates, ranked.rows)] = ranked.scores
-        values.append(known)
-        others.append(candidates[np.isnan(known)])
-    longest = max(map(len, others), default=0)
-    if longest:
-        padded = np.zeros((len(others), longest), np.int64)  # row 0 fills up: any item will do
-        for number, part in enumerate(others):
-            padded[number, : len(part)] = part
-        sids = torch.from_numpy(snapshot.sids[padded].astype(np.int64)).to(memory.mask.device)
-        scores = sid_scores(stepper, memory, sids, trie=trie).double().cpu().numpy()
-        for number, known in enumerate(values):
-            known[np.isnan(known)] = scores[number, : len(others[number])]
-    return values
