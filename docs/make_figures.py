@@ -72,7 +72,7 @@ def draw_trajectory(axis: Axes) -> None:
     words = {
         "thick: stored codewords, head to tail": BLUE,
         "thin: the other codewords of each level": "#555555",
-        "dashed: the residual each level quantises": VERMILION,
+        "dashed: the residual that each level quantises": VERMILION,
     }
     for line, (text, colour) in enumerate(words.items()):
         axis.text(-0.7, -1.0 - 0.23 * line, text, color=colour, va="center", fontsize=8.5)
@@ -107,8 +107,8 @@ def draw_cells(axis: Axes) -> None:
     axis.set_xlim(-0.95, levels + 0.05)
     axis.set_ylim(-levels - 0.05, 1.35)
     axis.set_axis_off()
-    axis.set_title("b  Who learns it: cells of state and horizon", loc="left", fontsize=10, fontweight="bold")
-    notes = "one teacher a column, for all its states\none head an offset $s$\nweight $\\rho^s$, here ρ = 0.7"
+    axis.set_title("b  What each state learns: a cell for each level", loc="left", fontsize=10, fontweight="bold")
+    notes = "one teacher per column, for all its states\none head per offset $s$\nweight $\\rho^s$, here ρ = 0.7"
     axis.text(0.06, -3.2, notes, va="top", fontsize=8.5, linespacing=1.5)
 
 

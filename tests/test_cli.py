@@ -82,7 +82,7 @@ def test_recipes_and_settings(run, items_csv, tmp_path):
 
 @pytest.mark.parametrize("name", ["paper-index", "recommendation-index"])
 def test_packaged_recipes_are_valid(name):
-    from restd.cli.index import index_config
+    from restd.cli.index_settings import index_config
 
     config = index_config(name, [], {}, levels=None, codes=None, dim=None, seed=None)
     assert config.fit.codes == 256

@@ -37,6 +37,28 @@ def test_every_command_and_option_is_explained(path):
         assert not MANNERISMS.search(text), f"{name}: {text!r}"
 
 
+def test_every_recipe_is_named_in_the_help():
+    from importlib import resources
+
+    recipes = {entry.name.removesuffix(".toml") for entry in (resources.files("restd") / "recipes").iterdir()}
+    paths = (("restd", "index", "build"), ("restd", "train"))
+    helps = {param.help for path in paths for param in COMMANDS[path].params if "--recipe" in param.opts}
+    named = {name for text in helps for name in re.findall(r"[\w-]+", text)}
+    assert recipes <= named, recipes - named
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_examples_name_real_commands_and_options(path):
+    for line in (COMMANDS[path].epilog or "").split("\n\n")[1:]:
+        for example in line.split(" && "):
+            words = example.split()
+            command = COMMANDS.get(tuple(words[:3])) or COMMANDS[tuple(words[:2])]
+            if isinstance(command, TyperGroup):  # its short form
+                command = next(iter(command.commands.values()))
+            options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+            assert {word for word in words if word.startswith("-")} <= options, example
+
+
 def test_the_help_of_every_command_is_printed(command):
     for path in COMMANDS:
         code, out, err = command(*path[1:], "--help")

@@ -18,42 +18,61 @@ if TYPE_CHECKING:
     from restd.experiments import Study
 
 ANALYSES = {
-    "learning": "losses and validation scores by epoch, and the weight of distillation",
+    "learning": "losses and validation scores by epoch, and the share of distillation in the loss",
     "probes": "what frozen decoder states know about current and later levels",
-    "slices": "scores by how often training names the answers, and by length",
+    "slices": "scores by how often training names the answers, and by length of the query or history",
     "disagreement": "gains by how much the positives' teachers differ",
     "variation": "how much teachers that share a code and an entropy differ",
     "transitions": "what teachers know about next items that stored codes do not say",
     "conflicts": "how often stored codes contradict the residual's preference",
-    "correction": "sweep of the correction floor",
-    "sensitivity": "sweeps of λ, τ and ρ",
-    "overhead": "what an update costs",
-    "cases": "two models side by side, where they differ most",
-    "beam": "where beams lose positives, and the gap to exact scoring",
+    "correction": "sweep of the correction floor (trains models)",
+    "sensitivity": "sweeps of λ (weight), τ (temperature) and ρ (discount) (trains models)",
+    "overhead": "how long a training update takes with each kind of distillation",
+    "cases": "queries on which two models differ most, side by side",
+    "beam": "at which level the beam loses positives, and the gap to exact scoring",
 }
 _TRAINING = ("correction", "sensitivity")
 """Analyses that train models, and are not part of `all`."""
 
+OF_RUNS = {"cold-start": "how well a trained search finds items that are added to it (--new)"}
+"""Analyses of one run instead of a study; they are not part of `all`."""
+
 
 def analyze(
     name: Annotated[
-        str, typer.Argument(help="Name of the analysis, as listed above; all runs those that train no model.")
+        str, typer.Argument(help="Name of an analysis from the list above, or all: every one that trains no model.")
     ],
-    study: Annotated[Path | None, typer.Argument(help="Folder written by restd compare.", show_default=False)] = None,
+    study: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder written by restd compare; for cold-start, by restd train or restd quickstart.",
+            show_default=False,
+        ),
+    ] = None,
     study_option: Annotated[Path | None, typer.Option("--study", hidden=True)] = None,
     ours: Annotated[
-        str, typer.Option(help="Objective to analyse (slices, disagreement, beam, cases, sweeps).")
+        str,
+        typer.Option(help="Objective to analyse (slices, disagreement, beam, cases, correction, sensitivity)."),
     ] = "restd",
     theirs: Annotated[str, typer.Option(help="Objective to compare it with (slices, beam, cases).")] = "base",
-    queries: Annotated[int, typer.Option(help="Number of queries to follow through the beam.")] = 200,
-    count: Annotated[int, typer.Option(help="Number of cases to show.")] = 4,
+    queries: Annotated[int, typer.Option(help="Number of queries to follow through the beam (beam).")] = 200,
+    count: Annotated[int, typer.Option(help="Number of cases to show (cases).")] = 4,
     seeds: Annotated[
-        str, typer.Option(help="Random seeds of a sweep, separated by commas. Default: the study's.")
+        str,
+        typer.Option(
+            help="Random seeds of a sweep, separated by commas (correction, sensitivity). Default: the study's."
+        ),
     ] = "",
+    new: Annotated[
+        Path | None, typer.Option(help="Folder of new items and their judgments: OUT/new of restd data hold-out.")
+    ] = None,
     device: SearchDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Analyse a finished comparison. JSON, tables and figures go to STUDY/analyses and into the next report."""
+    """Analyse a finished comparison.
+
+    JSON, tables and figures are written to STUDY/analyses, and restd report includes them.
+    """
     from restd.experiments import Study, comparison_identity, read_comparison
     from restd.report import ANALYSES as FOLDER
     from restd.report import write_result
@@ -65,6 +84,11 @@ def analyze(
         raise ConfigError(f"Pass the folder of one study: restd analyze {name} STUDY.")
     folder = study or study_option
     assert folder is not None
+    if name in OF_RUNS:
+        _analyze_run(folder, new, device, as_json=as_json)
+        return
+    if new is not None:
+        raise ConfigError(f"--new belongs to {', '.join(OF_RUNS)}, not to {name}; leave it out.")
     makers = _makers(
         Study.open(folder, device=device),
         ours=ours,
@@ -74,7 +98,7 @@ def analyze(
         seeds=seeds,
     )
     if name not in (*makers, "all"):
-        raise ConfigError(f"Unknown analysis {name!r}. Known: {', '.join(makers)}, all.")
+        raise ConfigError(f"Unknown analysis {name!r}. Known: {', '.join([*makers, *OF_RUNS])}, all.")
     names = [name] if name != "all" else [each for each in makers if each not in _TRAINING]
     identity = comparison_identity(read_comparison(folder))
     results = []
@@ -97,7 +121,33 @@ def analyze(
         show(f"Written to {folder / FOLDER}; restd report {folder} puts it on the page.")
 
 
-analyze.__doc__ = described(analyze.__doc__, ANALYSES)
+analyze.__doc__ = described(analyze.__doc__, {**ANALYSES, **OF_RUNS})
+
+
+def _analyze_run(run: Path, new: Path | None, device: str | None, *, as_json: bool) -> None:
+    """Add new items to the search of a run and show how well they are found."""
+    from restd.analyses.cold_start import cold_start_result
+    from restd.cli.fit import add_parts
+    from restd.evaluate.cold_start import measure_cold_start
+    from restd.evaluate.fitting import available_parts
+    from restd.report import ANALYSES as FOLDER
+    from restd.report import write_result
+    from restd.search import Retriever
+
+    if new is None:
+        raise ConfigError("--new is missing: the folder of the new items, as restd data hold-out writes it to OUT/new.")
+    retriever = Retriever.load(run, hybrid=True, device=device)
+    if retriever.fusion is None or not retriever.fusion.is_fitted:
+        raise ConfigError(f"The hybrid search of {run} was not fitted yet; run restd fit --model {run} first.")
+    add_parts(retriever, [])
+    outcome = measure_cold_start(retriever, new, parts=available_parts(retriever), notify=notify)
+    result = cold_start_result(outcome)
+    write_result(result, run / FOLDER)
+    if as_json:
+        show_json(result.to_dict())
+        return
+    show_result(result)
+    show(f"Written to {run / FOLDER}; restd report {run} makes a page of it.")
 
 
 def _makers(
@@ -146,15 +196,22 @@ def show_result(result: "AnalysisResult") -> None:
 
 
 def report(
-    study: Annotated[Path, typer.Argument(help="Folder written by restd compare.")],
+    study: Annotated[Path, typer.Argument(help="Folder written by restd compare, or a run that was analysed.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: STUDY/report.")] = None,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "",
+    title: Annotated[
+        str, typer.Option(help="Heading of the page. Default: ResTD and the name of the study's folder.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the list of files as JSON.")] = False,
 ) -> None:
     """Write one self-contained HTML page about a study, with every table and figure as files beside it."""
     from restd.report import stale_analyses, write_report
+    from restd.report.page import read_run_results, write_page
 
     folder = out or study / "report"
+    if results := read_run_results(study):
+        page = write_page(results, folder, title=title or f"ResTD: {study.resolve().name}")
+        show_json({"page": str(page), "files": [str(page)]}) if as_json else show(f"Report: {page}")
+        return
     written = write_report(study, folder, title=title)
     for name in stale_analyses(study):
         note(f"{name} belongs to another comparison and is left out; run restd analyze {name} {study} again")

@@ -22,7 +22,7 @@ from restd.cli import (
     search,
     train,
 )
-from restd.cli.command import MainGroup, add_command, add_moved
+from restd.cli.command import MainGroup, add_command, add_moved, examples
 from restd.cli.console import fail, show, warn
 from restd.errors import Interrupted, RestdError
 
@@ -30,16 +30,88 @@ _INTERRUPTED = 130
 _BUILD, _MODEL, _MEASURE, _LOOK = "Data and index", "Models", "Measuring", "This installation"
 
 app = typer.Typer(cls=MainGroup, no_args_is_help=True, pretty_exceptions_enable=False)
-add_command(app, "quickstart", quickstart.quickstart, panel=_BUILD)
+add_command(
+    app,
+    "quickstart",
+    quickstart.quickstart,
+    panel=_BUILD,
+    epilog=examples(
+        "restd quickstart items.csv queries.csv --out my-search",
+        "restd quickstart items.csv --map id=sku --map title=name --minutes 10",
+        "restd data shop --items 5000 --out shop && restd quickstart shop",
+    ),
+)
 app.add_typer(data.app, name="data", rich_help_panel=_BUILD)
 app.add_typer(index.app, name="index", rich_help_panel=_BUILD)
-add_command(app, "train", train.train, panel=_MODEL)
-add_command(app, "fit", fit.fit, panel=_MODEL)
-add_command(app, "search", search.search, panel=_MODEL)
-add_command(app, "recommend", recommend.recommend, panel=_MODEL)
-add_command(app, "evaluate", evaluate.evaluate, panel=_MEASURE)
-add_command(app, "compare", compare.compare, panel=_MEASURE)
-add_command(app, "analyze", analyze.analyze, panel=_MEASURE)
+add_command(
+    app,
+    "train",
+    train.train,
+    panel=_MODEL,
+    epilog=examples(
+        "restd train --index my-index --data my-data --out base",
+        "restd train --index my-index --data my-data --out better --init base --objective restd",
+        "restd train --index my-index --data my-data --out short --epochs 3 --set compact.width=128",
+        "restd train --task recommend --index my-index --data my-data --out recommender",
+    ),
+)
+add_command(
+    app,
+    "fit",
+    fit.fit,
+    panel=_MODEL,
+    epilog=examples("restd fit --model better", "restd fit --model better --parts generator,bm25,dense"),
+)
+add_command(
+    app,
+    "search",
+    search.search,
+    panel=_MODEL,
+    epilog=examples(
+        'restd search --model better "quiet mouse for the office" -k 5',
+        'restd search --model better "quiet mouse" --where "price<=30" --where "category=Electronics"',
+        'restd search --model better "quiet mouse" --explain B00X',
+        "restd search --model better --queries queries.txt --json",
+    ),
+)
+add_command(
+    app,
+    "recommend",
+    recommend.recommend,
+    panel=_MODEL,
+    epilog=examples(
+        "restd recommend --model recommender --history B00X --history B00Y -k 5",
+        "restd recommend --model recommender --histories histories.csv --json",
+    ),
+)
+add_command(
+    app,
+    "evaluate",
+    evaluate.evaluate,
+    panel=_MEASURE,
+    epilog=examples(
+        "restd evaluate --model better --out result",
+        "restd evaluate --model better --ablate",
+        "restd evaluate --baseline bm25 --index my-index --data my-data --against result",
+    ),
+)
+add_command(
+    app,
+    "compare",
+    compare.compare,
+    panel=_MEASURE,
+    epilog=examples(
+        "restd compare --index my-index --data my-data --init base --out study --objectives base,restd",
+        "restd compare --index my-index --data my-data --out study --objectives matched --baselines bm25",
+    ),
+)
+add_command(
+    app,
+    "analyze",
+    analyze.analyze,
+    panel=_MEASURE,
+    epilog=examples("restd analyze cases study", "restd analyze all study"),
+)
 add_command(app, "report", analyze.report, panel=_MEASURE)
 add_command(app, "bench", bench.bench, panel=_MEASURE)
 add_command(app, "list", listing.list_parts, panel=_LOOK)
@@ -67,9 +139,11 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Semantic-ID retrieval and recommendation with residual trajectory distillation.
+    """Search and recommendation with Semantic IDs, and training with residual trajectory distillation (ResTD).
 
-    Start with restd data shop --out shop, then restd index --catalog shop --out index, then restd train.
+    With tables of your own, start with restd quickstart items.csv queries.csv.
+
+    Without, make a generated shop: restd data shop --out shop, then restd quickstart shop.
     """
     logger = logging.getLogger("restd")
     logger.handlers = [_LogHandler(level=logging.WARNING)]

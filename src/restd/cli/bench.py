@@ -12,25 +12,29 @@ from restd.errors import ConfigError
 
 _LEAST = 1_000
 DESCRIPTIONS = {
-    "index": "fit, assign and repair a million items, against the residual quantiser of faiss",
+    "index": "fit, assign and resolve collisions of a million items, against the residual quantiser of faiss",
     "trie": "memory and look-ups of a trie of ten million SIDs",
     "shop": "BM25 on the generated shop in every locale",
     "overhead": "a training update with distillation, against one without",
     "teacher": "targets of a batch, and shape-matched controls of a catalogue",
-    "train": "our training loop against a plain transformers loop",
-    "decode": "our beam search against generate of transformers",
-    "recommend": "training and ranking with TIGER against transformers",
-    "jobs": "runs at once against one after the other",
+    "train": "our training loop, against a plain transformers loop",
+    "decode": "our beam search, against generate of transformers",
+    "recommend": "training and ranking with TIGER, against transformers",
+    "jobs": "training runs side by side, against one after the other",
 }
 
 
 def bench(
     name: Annotated[
         str,
-        typer.Argument(help="Name of the benchmark, as listed above."),
+        typer.Argument(help="Name of a benchmark from the list above."),
     ],
-    items: Annotated[int | None, typer.Option(help="Number of items (index, shop, teacher).")] = None,
-    sids: Annotated[int | None, typer.Option(help="Number of Semantic IDs (trie, decode).")] = None,
+    items: Annotated[
+        int | None, typer.Option(help="Number of items (index, shop, teacher). Default: the benchmark's own.")
+    ] = None,
+    sids: Annotated[
+        int | None, typer.Option(help="Number of Semantic IDs (trie, decode). Default: the benchmark's own.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a benchmark, on the CPU. Results are ratios of two sides measured in the same run."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -39,7 +40,7 @@ def described(text: str | None, names: dict[str, str]) -> str:
     this: one thing
     that: another
     """
-    return f"{text}\n\n" + "\n".join(f"{name}: {sentence}" for name, sentence in names.items())
+    return f"{cleandoc(text or '')}\n\n" + "\n".join(f"{name}: {sentence}" for name, sentence in names.items())
 
 
 class Command(TyperCommand):
@@ -92,16 +93,34 @@ class ShortFormGroup(TyperGroup):
 
 
 class MainGroup(TyperGroup):
-    """The command itself: groups of commands are listed before single ones, as work proceeds."""
+    """The command itself: the quickstart first, then groups of commands, then single ones, as work proceeds."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands in the order of the help."""
-        return sorted(self.commands, key=lambda name: not isinstance(self.commands[name], TyperGroup))
+        return sorted(
+            self.commands, key=lambda name: (name != "quickstart", not isinstance(self.commands[name], TyperGroup))
+        )
 
 
-def add_command(app: typer.Typer, name: str, function: Callable[..., None], *, panel: str | None = None) -> None:
-    """Register a function as a command, in a panel of the help."""
-    app.command(name, cls=Command, rich_help_panel=panel)(function)
+def examples(*commands: str) -> str:
+    """Examples for the end of a help text, each its own paragraph: typer keeps no other line breaks.
+
+    >>> examples("restd doctor", "restd list encoders").split(2 * chr(10))
+    ['Examples:', 'restd doctor', 'restd list encoders']
+    """
+    return "\n\n".join(("Examples:", *commands))
+
+
+def add_command(
+    app: typer.Typer,
+    name: str,
+    function: Callable[..., None],
+    *,
+    panel: str | None = None,
+    epilog: str | None = None,
+) -> None:
+    """Register a function as a command, in a panel of the help; the epilog stands at the end of its own help."""
+    app.command(name, cls=Command, rich_help_panel=panel, epilog=epilog)(function)
 
 
 def add_moved(app: typer.Typer, name: str, function: Callable[..., None], new: str) -> None:

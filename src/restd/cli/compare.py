@@ -21,11 +21,11 @@ from restd.cli.options import (
     Json,
     Measures,
     ProbeEpochs,
-    Recipe,
     Seen,
     Settings,
     Split,
     Task,
+    TrainRecipe,
     Updates,
     read_numbers,
     read_seeds,
@@ -42,16 +42,18 @@ def compare(
         Path, typer.Option(help="Folder of the study; repeat the command to continue an interrupted study.")
     ],
     init: Annotated[
-        Path | None, typer.Option(help="Run that every cell continues from. Default: train each from scratch.")
+        Path | None, typer.Option(help="Run that all others continue from. Default: train each from new weights.")
     ] = None,
     objectives: Annotated[
         str,
-        typer.Option(help="Objectives, separated by commas, or a set of them: matched, controls, beyond, all."),
+        typer.Option(
+            help="Objectives, separated by commas, or a set of them: matched, controls, beyond, all. base is always in."
+        ),
     ] = "base,rbd,restd",
     seeds: Annotated[
-        str, typer.Option(help="Random seeds, separated by commas; paired across objectives.")
+        str, typer.Option(help="Random seeds, separated by commas. Every objective is trained with each of them.")
     ] = "42,2027,2028",
-    baselines: Annotated[str, typer.Option(help="Baselines to evaluate as well, separated by commas.")] = "",
+    baselines: Annotated[str, typer.Option(help="Baselines to evaluate too, separated by commas.")] = "",
     split: Split = "test",
     measures: Measures = "",
     graded: Graded = False,
@@ -60,11 +62,13 @@ def compare(
     category_width: CategoryWidth = 3,
     router: Annotated[
         str,
-        typer.Option(help="Which model chooses the categories of a CaLIR model: own, or start (that of --init)."),
+        typer.Option(
+            help="Which model chooses the categories that a CaLIR model searches: own, or start (that of --init)."
+        ),
     ] = "own",
     task: Task = None,
     backbone: Backbone = None,
-    recipe: Recipe = None,
+    recipe: TrainRecipe = None,
     settings: Settings = None,
     epochs: Epochs = None,
     updates: Updates = None,
@@ -75,11 +79,14 @@ def compare(
         ),
     ] = "",
     probe_epochs: ProbeEpochs = 2,
-    jobs: Annotated[int, typer.Option(help="Number of runs trained at once; they share the cores equally.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Number of runs trained in parallel; they share the cores equally.")] = 1,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Train objectives over paired seeds, evaluate them all, and print the paper's tables with significance tests."""
+    """Compare training objectives: train each with every seed, evaluate all, and print tables with significance tests.
+
+    Runs of the same seed start from the same weights and see the same batches and the same dropout.
+    """
     from restd.analyses import comparison_result
     from restd.experiments import Comparison, parse_objectives
     from restd.experiments import compare as run_study

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from restd.data.check import CatalogCheck, HistoriesCheck, JudgmentsCheck
 
 app = typer.Typer(
-    help="Make a data set for search (shop, movies, esci, nq320k) or for recommendation (shoppers, histories, "
+    help="Make a data set for search (shop, movies, beir, esci, nq320k) or for recommendation (shoppers, histories, "
     "movielens, amazon, yelp), or check one.",
     no_args_is_help=True,
 )
@@ -29,6 +29,10 @@ ItemMap = Annotated[
 ]
 HistoryMap = Annotated[
     list[str] | None, typer.Option("--map-histories", help="The same for the histories: user=reviewer (repeatable).")
+]
+
+JudgmentMap = Annotated[
+    list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
 ]
 
 
@@ -122,6 +126,18 @@ def esci(
         strict=strict,
     )
     _write(source, out, as_json=as_json)
+
+
+@app.command()
+def beir(
+    folder: Annotated[Path, typer.Argument(help="Folder with corpus.jsonl, queries.jsonl and qrels/.")],
+    out: Out,
+    as_json: Json = False,
+) -> None:
+    """Read your copy of any data set of the BEIR benchmark, with its own splits and grades."""
+    from restd.data.public.beir import beir_source
+
+    _write(beir_source(folder), out, as_json=as_json)
 
 
 @app.command()
@@ -228,6 +244,41 @@ def make(
     _write(make_source(name, **_typed_parameters(name, parameters or [])), out, as_json=as_json)
 
 
+@app.command("hold-out")
+def hold_out(
+    folder: Annotated[Path, typer.Argument(help="Folder with items.* and judgments.*.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write known and new into.")],
+    items: Annotated[float, typer.Option(help="Share of the items to hold out, above 0 and below 1.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Random seed of the items that are held out.")] = 0,
+    column_map: ItemMap = None,
+    judgment_map: JudgmentMap = None,
+    as_json: Json = False,
+) -> None:
+    """Hold items out, to measure how well a search finds items that were added after training.
+
+    OUT/known is the data set without them; train on it. OUT/new has them, with the test and validation queries that
+    they answer; restd analyze cold-start adds and measures them.
+    """
+    from restd.data import write_dataset
+    from restd.data.hold_out import hold_out_items
+
+    parts = hold_out_items(
+        folder, share=items, seed=seed, columns=column_pairs(column_map), judgment_columns=column_pairs(judgment_map)
+    )
+    written = {}
+    for name, source in (("known", parts.known), ("new", parts.new)):
+        notify(f"Writing {source.name} to {out / name}")
+        written[name] = write_dataset(source, out / name)
+    for sentence in parts.new.notes:
+        note(sentence)
+    if as_json:
+        rows = {name: {"folder": str(one.folder), "rows": one.rows} for name, one in written.items()}
+        show_json({**rows, "notes": list(parts.new.notes)})
+        return
+    for one in written.values():
+        show(f"{one.folder}: " + ", ".join(f"{rows:,} {name}" for name, rows in one.rows.items()))
+
+
 def _typed_parameters(name: str, parameters: list[str]) -> dict[str, Any]:
     """Read `NAME=VALUE` options as the types that the data set declares."""
     from inspect import get_annotations
@@ -255,9 +306,7 @@ def _typed_parameters(name: str, parameters: list[str]) -> dict[str, Any]:
 def check(
     folder: Annotated[Path, typer.Argument(help="Folder with items.* and judgments.* or histories.*.")],
     column_map: ItemMap = None,
-    judgment_map: Annotated[
-        list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
-    ] = None,
+    judgment_map: JudgmentMap = None,
     history_map: HistoryMap = None,
     as_json: Json = False,
 ) -> None:

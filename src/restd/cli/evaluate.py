@@ -47,13 +47,14 @@ def read_measures(text: str, task: str) -> "tuple[Measure, ...]":
 
 def evaluate(
     model: Annotated[
-        Path | None, typer.Option(help="Folder of a run (restd train), or one written by Retriever.save.")
+        Path | None,
+        typer.Option(help="Folder of a run (restd train), or a bundle (restd quickstart, Retriever.save)."),
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="A baseline instead of a model.")] = None,
-    run: Annotated[Path | None, typer.Option(help="A TREC run file instead of a model.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="A baseline to evaluate instead of a model.")] = None,
+    run: Annotated[Path | None, typer.Option(help="A TREC run file to evaluate instead of a model.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with items and judgments or histories. Default: the one of the model's training."),
+        typer.Option(help="Folder with items and judgments or histories. Default: the one the model was trained with."),
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="search or recommend. Default: the model's task, or what the data allows.")
@@ -67,7 +68,10 @@ def evaluate(
     score_norm: ScoreNorm = "full_vocab",
     category_width: CategoryWidth = 3,
     mode: Annotated[
-        str, typer.Option(help="generative (the paper's), or hybrid: the search that restd fit fitted for the model.")
+        str,
+        typer.Option(
+            help="generative: the model alone, as in the paper; or hybrid: with the weights that restd fit chose."
+        ),
     ] = "generative",
     head_mode: HeadMode = None,
     head_weight: HeadWeight = HEAD_WEIGHT,
@@ -75,7 +79,8 @@ def evaluate(
     ablate: Annotated[
         bool,
         typer.Option(
-            "--ablate", help="Show the hybrid search beside its parts, and without each of them, with intervals."
+            "--ablate",
+            help="Show the hybrid search beside each of its parts, and without each of them, with intervals.",
         ),
     ] = False,
     out: Annotated[
@@ -83,12 +88,15 @@ def evaluate(
         typer.Option(help="Folder for the result: protocol card, values per query, run.trec and qrels.trec."),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Result of an earlier --out to compare with, query by query.")
+        Path | None, typer.Option(help="Folder of an earlier --out: show paired differences from that result.")
     ] = None,
     device: SearchDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model, a baseline or a TREC run by Recall, NDCG and MRR, per Semantic ID (as the paper) and item."""
+    """Evaluate a model, a baseline or a TREC run: Recall, NDCG and MRR by Semantic ID (as in the paper) and by item.
+
+    Pass exactly one of --model, --baseline and --run.
+    """
     from restd.evaluate import read_tests
     from restd.snapshot import Snapshot
     from restd.train import run_sources

@@ -18,19 +18,23 @@ def fit(
     model: Model,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with items and judgments. Default: the one of the model's training."),
+        typer.Option(help="Folder with items and judgments. Default: the one the model was trained with."),
     ] = None,
     index: OptionalIndex = None,
     parts: Annotated[
-        str, typer.Option(help="Parts to choose from, separated by commas. Default: all that can be made.")
+        str,
+        typer.Option(
+            help="Parts to choose from, separated by commas: generator (the model), heads, bm25, dense, latent, "
+            "popularity, match. Default: all that can be made here."
+        ),
     ] = "",
     beam: Beam = None,
     device: SearchDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a hybrid search: how much the model, BM25, dense search and others count, by validation queries.
+    """Fit a hybrid search: choose weights for the model, BM25, dense search and others on validation queries.
 
-    The weights are kept beside the model; restd search then uses them unless --mode generative is passed.
+    The weights are stored beside the model. restd search then uses them, unless --mode generative is passed.
     """
     from restd.search import Retriever
 

@@ -1,30 +1,37 @@
 """`restd index`: build an index or import one, add and remove items, inspect."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from restd.cli.columns import column_pairs, text_columns
-from restd.cli.command import ShortFormGroup, add_command, warn_deprecated
+from restd.cli.command import ShortFormGroup, add_command, examples, warn_deprecated
 from restd.cli.console import notify, show, show_json, warn
 from restd.cli.device import use_device
 from restd.cli.index_quality import report_quality
-from restd.cli.options import ColumnMap, Device, IndexFolder, Json, Recipe, TextColumns
-from restd.errors import ArtifactError, ConfigError
+from restd.cli.index_settings import index_config, refuse_stated_shape
+from restd.cli.options import ColumnMap, Device, IndexFolder, IndexRecipe, Json, TextColumns
+from restd.errors import ArtifactError, ConfigError, RestdError
 
 if TYPE_CHECKING:
+    from restd.data import Catalog
     from restd.encode import Encoder
-    from restd.index import IndexConfig, SidIndex
+    from restd.index import SidIndex
 
 Codebooks = Annotated[
-    Path | None, typer.Option(help="Codebooks of the SIDs, .npy or .safetensors of shape (level, code, dim).")
+    Path | None,
+    typer.Option(
+        help="Codebooks of the SIDs: .npy of shape (level, code, dim), or .safetensors with one (code, dim) per level."
+    ),
 ]
 Latents = Annotated[Path | None, typer.Option(help="Vectors that were quantised, .npy of shape (item, dim).")]
 
 
 def build(
-    out: Annotated[Path, typer.Option(help="Folder for the index and its intermediate stages.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the index and its intermediate stages; repeat the command to continue.")
+    ],
     catalog: Annotated[
         Path | None,
         typer.Option(help="Table of items (.csv, .tsv, .jsonl or .parquet), or a folder made by restd data."),
@@ -32,34 +39,62 @@ def build(
     judgments: Annotated[
         Path | None,
         typer.Option(
-            help="Judged queries, to align items and queries by. Default: those in the folder of --catalog, if any."
+            help="Table or folder of judged queries, used to align items with queries. Default: those in the folder "
+            "of --catalog, if any."
         ),
     ] = None,
     column_map: ColumnMap = None,
     text: TextColumns = None,
     separator: Annotated[str, typer.Option(help="Separator inside category paths that are one string.")] = " > ",
     encoder: Annotated[
-        str | None, typer.Option(help="Text encoder: a name, or the hub id or folder of a sentence-transformers model.")
+        str | None,
+        typer.Option(
+            help="Text encoder: a name, or the hub id or folder of a sentence-transformers model. Default: auto, which "
+            "chooses by language."
+        ),
     ] = None,
     vectors: Annotated[
         Path | None, typer.Option(help="Your own item vectors, .npy or parquet, instead of encoding texts.")
     ] = None,
     vector_column: Annotated[str, typer.Option(help="Column of --vectors, if it is a parquet file.")] = "vector",
-    quantizer: Annotated[str | None, typer.Option(help="How vectors become codes.")] = None,
-    levels: Annotated[int | None, typer.Option(help="Number of levels, i.e. codes per Semantic ID (4).")] = None,
+    quantizer: Annotated[str | None, typer.Option(help="How vectors become codes. Default: kmeans.")] = None,
+    levels: Annotated[
+        int | None, typer.Option(help="Number of levels, that is, codes per Semantic ID. Default: 4.")
+    ] = None,
     codes: Annotated[
-        str | None, typer.Option(help="Codebook size: auto, one number (256), or one per level (64,128,256).")
+        str | None,
+        typer.Option(
+            help="Codes per level: one number (256), one per level (64,128,256), or auto, which chooses by the number "
+            "of items. Default: auto."
+        ),
     ] = None,
     codebooks: Annotated[Path | None, typer.Option(hidden=True)] = None,
     latents: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension of the vectors that are quantised (32).")] = None,
-    policy: Annotated[str | None, typer.Option(help="How items that share a Semantic ID are separated.")] = None,
-    balanced: Annotated[bool | None, typer.Option("--balanced", help="Use the codes of a level equally often.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed of the quantiser.")] = None,
-    recipe: Recipe = None,
+    dim: Annotated[int | None, typer.Option(help="Width of the vectors that are quantised. Default: 32.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="What happens to items that get the same codes. Default: single_substitution."),
+    ] = None,
+    balanced: Annotated[
+        bool | None,
+        typer.Option("--balanced", help="Use all codes of a level about equally often, at some cost in error."),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="explicit: --dim, --levels and --codes as stated (the default). auto: try several on validation "
+            "queries, and take the cheapest whose Semantic IDs rank almost as well as the best."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the quantiser. Default: 0.")] = None,
+    recipe: IndexRecipe = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any setting, as SECTION.NAME=VALUE: rqvae.epochs=50 (repeatable)."),
+        typer.Option(
+            "--set",
+            help="Any setting, as SECTION.NAME=VALUE: rqvae.epochs=50 (repeatable). It overrides the recipe. Sections: "
+            "index, align, shape, and one per quantiser.",
+        ),
     ] = None,
     device: Device = None,
     as_json: Json = False,
@@ -69,7 +104,7 @@ def build(
     Stages whose inputs have not changed are reused; an interrupted build continues where it stopped.
     """
     from restd.data import Catalog
-    from restd.index import build_index
+    from restd.index import ShapeReport, build_index
 
     device = use_device(device)
     if codes is not None and Path(codes).suffix and not codes.replace(".", "").isdigit():
@@ -88,7 +123,9 @@ def build(
     index_settings = {"encoder": encoder, "quantizer": quantizer, "policy": policy, "balanced": balanced}
     options = {name: value for name, value in index_settings.items() if value is not None}
     judgments = judgments or _judgments_beside(catalog)
-    config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed)
+    config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed, shape=shape)
+    if config.shape.mode == "auto":
+        refuse_stated_shape(settings or [], {"--levels": levels, "--codes": codes, "--dim": dim})
     items = Catalog(catalog, columns=column_pairs(column_map), text=text_columns(text), category_separator=separator)
     index = build_index(
         items,
@@ -100,46 +137,22 @@ def build(
         device=device,
         notify=notify,
     )
-    report_quality(index, out, as_json=as_json)
+    kept = None if judgments is None else _kept_where_possible(out, items, judgments)
+    shapes = ShapeReport.load(out) if config.shape.mode == "auto" else None
+    report_quality(index, out, as_json=as_json, kept=kept, shapes=shapes)
 
 
 def _judgments_beside(catalog: Path) -> Path | None:
     """The folder itself where it has judgments."""
-    from restd.data import task_in
+    from restd.data.dataset import optional_table
 
-    return catalog if catalog.is_dir() and task_in(catalog) == "search" else None
-
-
-def index_config(
-    recipe: str | None,
-    settings: list[str],
-    options: dict[str, Any],
-    *,
-    levels: int | None,
-    codes: str | None,
-    dim: int | None,
-    seed: int | None,
-) -> "IndexConfig":
-    """Combine recipe, `--set` and options; the last wins."""
-    from restd.config import merge, parse_settings, read_recipe
-    from restd.index import IndexConfig, with_shape
-
-    sections = merge(read_recipe(recipe) if recipe else {}, parse_settings(settings), {"index": options})
-    return with_shape(IndexConfig.read(sections), levels=levels, codes=_codebook_sizes(codes), dim=dim, seed=seed)
-
-
-def _codebook_sizes(text: str | None) -> int | tuple[int, ...] | None:
-    if text is None or text == "auto":
-        return None if text is None else 0
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"--codes must be auto, a number, or numbers such as 64,128,256; got {text!r}.") from None
-    return sizes[0] if len(sizes) == 1 else sizes
+    return catalog if catalog.is_dir() and optional_table(catalog, "judgments") is not None else None
 
 
 def import_sids(
-    table: Annotated[Path, typer.Argument(help="Table with columns id and sid.")],
+    table: Annotated[
+        Path, typer.Argument(help="Table with a column id, and a list column sid or one column per level.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the index.")],
     codebooks: Codebooks = None,
     latents: Latents = None,
@@ -148,7 +161,7 @@ def import_sids(
 ) -> None:
     """Import Semantic IDs that were made elsewhere.
 
-    Without codebooks and latents the index can be searched, but not distilled from.
+    Without codebooks and latents the index can be searched, but nothing can be distilled from it.
     """
     _import(table, out, codebooks=codebooks, latents=latents, column_map=column_map, as_json=as_json)
 
@@ -178,11 +191,13 @@ def _import(
 
 
 def inspect(
-    folder: Annotated[Path, typer.Argument(help="Path of the index folder.")],
-    png: Annotated[Path | None, typer.Option(help="Draw the quality report to this picture file.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of the index, as restd index wrote it.")],
+    png: Annotated[Path | None, typer.Option(help="Also draw the report as a picture, to this file.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with judged queries: also show how well embeddings, latents and Semantic IDs rank."),
+        typer.Option(
+            help="Data folder with judged queries: also measure how well embeddings, latents and Semantic IDs rank."
+        ),
     ] = None,
     device: Device = None,
     as_json: Json = False,
@@ -191,30 +206,45 @@ def inspect(
     from restd.index import SidIndex
 
     use_device(device)  # the encoder, which reads the queries of --data, takes what is left
-    kept = None if data is None else _kept(folder, data)
+    kept = None if data is None else _kept(folder, data, data)
     report_quality(SidIndex.load(folder), folder, as_json=as_json, png=png, write=False, kept=kept)
 
 
-def _kept(folder: Path, data: Path) -> dict[str, dict[str, float]]:
+def _kept_where_possible(out: Path, catalog: "Catalog", judgments: Path) -> dict[str, dict[str, float]] | None:
+    """What the index keeps, as `inspect --data` measures it; a finished index is not lost where that cannot be done."""
+    try:
+        return _kept(out, catalog, judgments)
+    except RestdError as error:
+        notify(f"What the index keeps was not measured: {error}")
+        return None
+
+
+def _kept(folder: Path, catalog: "Path | Catalog", data: Path) -> dict[str, dict[str, float]]:
     from restd.evaluate.kept import measure_kept
     from restd.snapshot import Snapshot
 
     notify("Ranking validation queries by embeddings, latents and Semantic IDs")
-    return measure_kept(Snapshot.load(folder, data), data, folder)
+    return measure_kept(Snapshot.load(folder, catalog), data, folder)
 
 
 def add(
     folder: IndexFolder,
     catalog: Annotated[Path, typer.Option(help="Table of the new items.")],
     column_map: ColumnMap = None,
-    text: TextColumns = None,
-    separator: Annotated[str | None, typer.Option(help="Separator inside category paths that are one string.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Columns to encode, separated by commas. Default: those of the first table."),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Separator inside category paths that are one string. Default: that of the first table."),
+    ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Give new items Semantic IDs; existing Semantic IDs and the codebooks do not change.
 
-    The table is read as the first one was, unless --map, --text or --separator say otherwise.
+    The table is read like the one the index was built from, unless --map, --text or --separator is passed.
     """
     from dataclasses import asdict
 
@@ -319,8 +349,22 @@ app = typer.Typer(
     help="Build an index of Semantic IDs, import one, add and remove items, inspect it.\n\n"
     "restd index --catalog … is short for restd index build --catalog …",
     no_args_is_help=True,
+    epilog=examples(
+        "restd index --catalog items.csv --map id=sku --map title=name --out my-index",
+        "restd index inspect my-index",
+        "restd index add --index my-index --catalog new-items.csv",
+    ),
 )
-add_command(app, "build", build)
+add_command(
+    app,
+    "build",
+    build,
+    epilog=examples(
+        "restd index build --catalog items.csv --map id=sku --map title=name --out my-index",
+        "restd index build --catalog my-data --recipe product-index --out my-index",
+        "restd index build --catalog my-data --vectors items.npy --levels 3 --codes 256 --out my-index",
+    ),
+)
 add_command(app, "import", import_sids)
 add_command(app, "add", add)
 add_command(app, "remove", remove)

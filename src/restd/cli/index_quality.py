@@ -10,7 +10,7 @@ from restd.errors import ArtifactError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from restd.index import IndexQuality, SidIndex
+    from restd.index import IndexQuality, ShapeReport, SidIndex
 
 
 def report_quality(
@@ -21,10 +21,11 @@ def report_quality(
     png: Path | None = None,
     write: bool = True,
     kept: "Mapping[str, Mapping[str, float]] | None" = None,
+    shapes: "ShapeReport | None" = None,
 ) -> None:
     """Measure an index and print the report; `write` also keeps it as `quality.json` and `quality.png`.
 
-    `kept` is what `measure_kept` says, where it was measured.
+    `kept` is what `measure_kept` says, where it was measured; `shapes` are those that were tried, where they were.
     """
     from restd.artifacts.store import explain_full_disk
     from restd.encode import Embeddings
@@ -39,27 +40,50 @@ def report_quality(
             warn(str(error))
     notify("Measuring quality")
     quality = measure_quality(index, embeddings=embeddings)
+    report = quality.to_dict() if kept is None else {**quality.to_dict(), "kept": kept}
     if write:
         with explain_full_disk(folder):
-            (folder / "quality.json").write_text(json.dumps(quality.to_dict(), indent=2) + "\n", encoding="utf-8")
+            (folder / "quality.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         png = folder / "quality.png"
     if png is not None:
         try:
             with explain_full_disk(png):
-                draw_index(index, quality, png)
+                draw_index(index, quality, png, kept=kept)
             notify(f"Picture: {png}")
         except MissingExtraError as error:
             if not write:
                 raise
             notify(f"No picture: {error}")
     if as_json:
-        show_json(quality.to_dict() if kept is None else {**quality.to_dict(), "kept": kept})
+        show_json(report if shapes is None else {**report, "shapes": shapes.to_dict()})
         return
+    if shapes is not None:
+        _show_shapes(shapes)
     _show_quality(quality)
     if kept is not None:
         columns = list(next(iter(kept.values())))
         rows = [(label, *(f"{values[name]:.1f}" for name in columns)) for label, values in kept.items()]
         show_table("What is kept, by validation queries without any model (%)", ("", *columns), rows)
+
+
+def _show_shapes(shapes: "ShapeReport") -> None:
+    from restd.index.shape import BEAM, describe
+
+    best = max(trial.sids for trial in shapes.trials)
+    rows = []
+    for trial in shapes.trials:
+        close = trial.sids >= (1 - shapes.tolerance) * best
+        remark = "chosen" if trial == shapes.chosen else f"within {shapes.tolerance:.0%}" if close else ""
+        shape = (str(trial.dim), str(trial.levels), str(trial.codes), str(trial.decoder_steps))
+        rows.append((*shape, f"{trial.latents:.1%}", f"{trial.sids:.1%}", remark))
+    columns = ("width", "levels", "codes", f"decoder steps, beam of {BEAM}", "latents", "Semantic IDs", "")
+    show_table("Shapes, by mean reciprocal rank of validation queries", columns, rows)
+    some = f"{shapes.items:,} items" if shapes.items == shapes.of_items else f"{shapes.items:,} of {shapes.of_items:,}"
+    queries = "validation queries" if shapes.judged else "held-out queries made of the items' own words"
+    show(
+        f"{shapes.queries:,} {queries}, {some}. Whole embeddings rank at {shapes.embeddings:.1%}. "
+        f"Chosen: {describe(shapes.chosen)}, the cheapest within {shapes.tolerance:.0%} of the best."
+    )
 
 
 def _show_quality(quality: "IndexQuality") -> None:

@@ -36,7 +36,10 @@ def list_parts(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List everything that is chosen by name, including what other installed packages have registered."""
+    """List encoders, backbones, objectives and everything else that is chosen by name.
+
+    Parts that other installed packages have registered are included.
+    """
     if name is not None and name not in REGISTRIES:
         raise ConfigError(f"Unknown list {name!r}. Known: {', '.join(REGISTRIES)}.")
     summaries = {each: registry(each).describe() for each in ([name] if name else REGISTRIES)}

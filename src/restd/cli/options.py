@@ -17,26 +17,54 @@ ColumnMap = Annotated[
     typer.Option("--map", help="Name of a column in your table, as OURS=YOURS: id=asin (repeatable)."),
 ]
 TextColumns = Annotated[
-    str | None, typer.Option("--text", help="Columns to encode, in this order: title,brand. Default: all text columns.")
+    str | None,
+    typer.Option(
+        "--text", help="Columns to encode, separated by commas, in this order: title,brand. Default: all text columns."
+    ),
 ]
-IndexFolder = Annotated[Path, typer.Option("--index", help="Path of the index folder.")]
+IndexFolder = Annotated[Path, typer.Option("--index", help="Folder of the index, as restd index wrote it.")]
 DataFolder = Annotated[
     Path,
-    typer.Option("--data", help="Folder with items and judgments or histories: made by restd data, or your own."),
+    typer.Option(
+        "--data",
+        help="Folder with a table of items and one of judgments or histories: made by restd data, or your own.",
+    ),
 ]
-Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="Name of a recipe inside the package, or path of your own .toml file.")
+IndexRecipe = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="File of settings: product-index, paper-index, recommendation-index, or the path of your own .toml file.",
+    ),
+]
+TrainRecipe = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="File of settings: product, few-pairs, shop, movies, tiger-small, paper-esci-us, paper-esci-es or "
+        "paper-esci-jp, or the path of your own .toml file.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any setting, as SECTION.NAME=VALUE: train.epochs=20, distill.horizon=2 (repeatable)."),
+    typer.Option(
+        "--set",
+        help="Any setting, as SECTION.NAME=VALUE: train.lr=0.001, distill.horizon=2 (repeatable). It overrides the "
+        "recipe. Sections: train, distill, category, and one per backbone.",
+    ),
 ]
-Task = Annotated[str | None, typer.Option("--task", help="search or recommend. Default: what the backbone is for.")]
-Backbone = Annotated[str | None, typer.Option("--backbone", help="Network to train (compact).")]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Passes over the training pairs.")]
-Updates = Annotated[int | None, typer.Option("--updates", help="Optimiser steps, instead of --epochs.")]
+Task = Annotated[str | None, typer.Option("--task", help="search or recommend. Default: the task of the backbone.")]
+Backbone = Annotated[
+    str | None, typer.Option("--backbone", help="Network to train. Default: compact, or tiger with --task recommend.")
+]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", help="Passes over the training pairs. Default: the backbone's.")
+]
+Updates = Annotated[
+    int | None, typer.Option("--updates", help="Optimiser steps, instead of --epochs. Default: the backbone's.")
+]
 ProbeEpochs = Annotated[
-    int, typer.Option("--probe-epochs", help="Epochs of the short runs that compare learning rates, 1 to 5.")
+    int, typer.Option("--probe-epochs", help="Epochs of the short runs of --learning-rates, 1 to 5.")
 ]
 Device = Annotated[
     str | None,
@@ -46,18 +74,23 @@ SearchDevice = Annotated[
     str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, cuda:1 or mps. Default: cpu.")
 ]
 Model = Annotated[
-    Path, typer.Option("--model", help="Folder of a run (restd train), or one written by Retriever.save.")
+    Path, typer.Option("--model", help="Folder of a run (restd train), or a bundle (restd quickstart, Retriever.save).")
 ]
 OptionalIndex = Annotated[
-    Path | None, typer.Option("--index", help="Path of the index folder. Default: the one the model was trained with.")
+    Path | None, typer.Option("--index", help="Folder of the index. Default: the one the model was trained with.")
 ]
 OptionalItems = Annotated[
-    Path | None, typer.Option("--catalog", help="Table of the items. Default: the one the model was trained with.")
+    Path | None,
+    typer.Option("--catalog", help="Table of the items, or a data folder. Default: that of the model's training."),
 ]
 Hits = Annotated[int, typer.Option("-k", help="Number of results.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", help="Keep only items that match: category=Home, price<=50 (repeatable)."),
+    typer.Option(
+        "--where",
+        help="Keep only items that match a condition: category=Home, price<=50 (repeatable; all must hold). "
+        "Operators: =, !=, <, <=, >, >= and ~ (contains).",
+    ),
 ]
 Deny = Annotated[list[str] | None, typer.Option("--deny", help="Id of an item to leave out (repeatable).")]
 Allow = Annotated[
@@ -71,27 +104,37 @@ HeadMode = Annotated[
     str | None,
     typer.Option(
         "--head-mode",
-        help="Use the heads that a ResTD run saved: rerank, fuse, look-ahead or one-shot (not in the paper).",
+        help="Use the horizon heads that a ResTD run saved: rerank, fuse, look-ahead or one-shot (not in the paper). "
+        "Default: not used.",
     ),
 ]
 HeadWeight = Annotated[float, typer.Option("--head-weight", help="Weight of the heads' scores, with --head-mode.")]
 ScoreNorm = Annotated[
     str,
     typer.Option(
-        "--score-norm", help="What code probabilities sum to one over: full_vocab, level_codes, trie_children."
+        "--score-norm",
+        help="Codes over which probabilities sum to one: full_vocab (all that the model knows), level_codes (those of "
+        "the level) or trie_children (those that can follow).",
     ),
 ]
 CategoryWidth = Annotated[
-    int, typer.Option("--category-width", help="Categories that a CaLIR model searches; 0 for the whole catalogue.")
+    int,
+    typer.Option(
+        "--category-width", help="How many categories a CaLIR model searches; 0 searches the whole catalogue."
+    ),
 ]
 Split = Annotated[str, typer.Option("--split", help="Queries to evaluate on: test, valid or train.")]
 Measures = Annotated[
     str,
     typer.Option("--measures", help="Metrics, separated by commas: Recall@10,NDCG@10,MRR@100. Default: the paper's."),
 ]
-Graded = Annotated[bool, typer.Option("--graded", help="Use grades as gains, instead of 1 for every positive.")]
+Graded = Annotated[bool, typer.Option("--graded", help="Use grades as gains in NDCG, instead of 1 for every positive.")]
 Beam = Annotated[
-    int | None, typer.Option("--beam", help="Prefixes kept at each level. Default: 100 to search, 20 to recommend.")
+    int | None,
+    typer.Option(
+        "--beam",
+        help="Beam width: prefixes kept at each level. Default: 100 to search (40 in hybrid mode), 20 to recommend.",
+    ),
 ]
 Seen = Annotated[
     bool,

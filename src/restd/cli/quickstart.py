@@ -36,14 +36,15 @@ def quickstart(
     queries: Annotated[
         Path | None,
         typer.Argument(
-            help="Table of queries or clicks: one query and one item per row. Without it, queries are made up."
+            help="Table of queries or clicks, with one query and one item per row. Without it, queries are generated "
+            "from the items' own words."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything; repeat the command to continue.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for all results; repeat the command to continue.")] = Path(
         "my-search"
     ),
     minutes: Annotated[
-        float, typer.Option(help="Time for training, in minutes; encoding and measuring come on top.")
+        float, typer.Option(help="About how many minutes to train. Encoding and measuring take additional time.")
     ] = 4.0,
     column_map: ColumnMap = None,
     query_map: Annotated[
@@ -51,15 +52,17 @@ def quickstart(
         typer.Option("--map-query", help="Name of a column of the queries, as OURS=YOURS: query=term (repeatable)."),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Encoder of items and queries. Default: chosen by language.")
+        str | None, typer.Option(help="Encoder of items and queries. Default: auto, which chooses by language.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed (weights, batches, dropout).")] = 42,
+    seed: Annotated[int, typer.Option(help="Random seed of weights, batches and dropout.")] = 42,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Make a search of your own tables: index, train, fit, compare with BM25 and dense search, write a bundle.
+    """Make a search engine from your own tables, and compare it with BM25 and dense search.
 
-    Items alone are enough. What was guessed about the columns is printed; --map corrects it.
+    It builds an index, trains a model, fits a hybrid search, measures it, and writes a bundle that restd search opens.
+
+    A table of items is enough. Columns are guessed and the guesses printed; --map and --map-query correct them.
     """
     from restd.search import Retriever
 
@@ -112,7 +115,7 @@ def _data(items: Path, queries: Path | None, out: Path, columns: dict[str, str],
 
 
 def _index(data: Path, out: Path, encoder: str | None, device: str | None, *, made_up: bool) -> Path:
-    from restd.cli.index import index_config
+    from restd.cli.index_settings import index_config
     from restd.data import Catalog
     from restd.index import build_index
 
@@ -143,11 +146,10 @@ def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, devic
         epochs = int(json.loads(chosen.read_text(encoding="utf-8"))["epochs"])
     else:
         loop = make_loop(job, notify=notify)
-        updates = -(-len(loop.train.pairs) // config.train.batch)
-        epoch = updates * estimate_cost(loop).seconds
+        epoch = loop.plan.updates_per_epoch * estimate_cost(loop).seconds
         epochs = max(1, min(_EPOCHS, int(60 * minutes / epoch)))
         chosen.write_text(json.dumps({"epochs": epochs}) + "\n", encoding="utf-8")
-    notify(f"Training for {epochs} epochs, to take about {minutes:g} minutes")
+    notify(f"Training for {epochs} {'epoch' if epochs == 1 else 'epochs'}; the limit is about {minutes:g} minutes")
     return replace(job, config=replace(config, train=replace(config.train, epochs=epochs)))
 
 

@@ -45,7 +45,7 @@ def recommend(
         Path | None,
         typer.Option(help="Many histories: a table of user, item and time, or a JSON object of item lists by user."),
     ] = None,
-    user: Annotated[str, typer.Option(help="Id of the user, for models with user tokens.")] = "",
+    user: Annotated[str, typer.Option(help="Id of the user, for models with user tokens (tiger.users).")] = "",
     k: Hits = 10,
     seen: Annotated[
         bool, typer.Option("--seen/--unseen", help="Whether items of the history may be recommended again.")

@@ -50,8 +50,8 @@ def search(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="generative (the paper's), or hybrid: fused with BM25, dense search and others. Default: hybrid if "
-            "restd fit has fitted it, generative otherwise."
+            help="generative: the model alone, as in the paper; or hybrid: together with BM25, dense search, …. "
+            "Default: hybrid if restd fit has fitted it, otherwise generative."
         ),
     ] = None,
     head_mode: HeadMode = None,

@@ -17,9 +17,9 @@ from restd.cli.options import (
     IndexFolder,
     Json,
     ProbeEpochs,
-    Recipe,
     Settings,
     Task,
+    TrainRecipe,
     Updates,
     read_numbers,
 )
@@ -48,21 +48,30 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; repeat the command to continue an interrupted run.")],
     task: Task = None,
     backbone: Backbone = None,
-    objective: Annotated[str | None, typer.Option(help="Training objective (base).")] = None,
+    objective: Annotated[str | None, typer.Option(help="What is added to the generation loss. Default: base.")] = None,
     init: Annotated[
-        Path | None, typer.Option(help="Run whose model to continue from, as in the paper's continuation setting.")
+        Path | None,
+        typer.Option(help="Run to continue from, as in the paper's continuation setting. Default: new weights."),
     ] = None,
-    recipe: Recipe = None,
+    recipe: TrainRecipe = None,
     settings: Settings = None,
     epochs: Epochs = None,
     updates: Updates = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (weights, batches, dropout).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of weights, batches and dropout. Default: 42.")] = None,
     learning_rates: Annotated[
-        str, typer.Option(help="Learning rates to try in short runs, separated by commas; validation picks one.")
+        str,
+        typer.Option(
+            help="Learning rates to try in short runs, separated by commas; validation picks one. Default: none, the "
+            "backbone's own is used."
+        ),
     ] = "",
     probe_epochs: ProbeEpochs = 2,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder that keeps the token states of a frozen encoder between runs.")
+        Path | None,
+        typer.Option(
+            help="Folder that keeps the token states of a frozen encoder between runs. Default: cache/ in the run's "
+            "folder, or in that of --init."
+        ),
     ] = None,
     fit: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Fit a hybrid search on validation queries when training is done.")

@@ -1,6 +1,6 @@
 """Codebooks, Semantic-ID keys and the trie: the leaf that everything about codes stands on.
 
-Needs torch, numpy and safetensors' arrays only, so that a training loop of your own loads nothing else.
+Needs torch, NumPy and jaxtyping only, so that a training loop of your own loads nothing else.
 """
 
 from restd.codes.codebooks import (

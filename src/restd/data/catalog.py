@@ -80,6 +80,18 @@ class Catalog:
             text_by_id.update(zip(batch.column("id").to_pylist(), self.texts(batch).to_pylist(), strict=True))
         return [text_by_id.get(item, "") for item in ids]
 
+    def items_with_texts(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return every item as a mapping, and the text to encode for it: what `Retriever.add` takes.
+
+        All are held in memory, which is meant for the new items of a catalogue rather than for a whole one.
+        """
+        items: list[dict[str, Any]] = []
+        texts: list[str] = []
+        for batch in self.batches():
+            items += batch.to_pylist()
+            texts += self.texts(batch).to_pylist()
+        return items, texts
+
     def ids(self) -> pa.StringArray:
         """Return every id in file order; a duplicate or an empty one is an error that names its row."""
         column = self._mapping()["id"]

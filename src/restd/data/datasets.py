@@ -41,6 +41,7 @@ DATASETS: Registry[DatasetEntry] = Registry(
         "restd.data.public.tmdb",
         "restd.data.public.esci",
         "restd.data.public.nq320k",
+        "restd.data.public.beir",
         "restd.data.history_sources",
         "restd.data.public.movielens",
         "restd.data.public.amazon",

@@ -24,6 +24,10 @@ from restd.errors import DataError
 
 __all__ = ["GuessedColumns", "guess_item_columns", "guess_query_columns", "own_tables_source"]
 
+OWN_TABLES: Final = "own-tables"
+"""Name of the source."""
+QUERIES: Final = "queries"
+"""Setting of a source that has a table of queries; without it, its queries are made up."""
 _ROWS: Final = 8192
 _SEPARATORS: Final = (" > ", ">", " / ", "|")
 _NUMBERED: Final = "number of the row"
@@ -86,10 +90,10 @@ def own_tables_source(
             "found by their own words, not how well people's queries are answered."
         )
         return Source(
-            "own-tables", settings, table.batches, judgments=lambda: _own_words(table, held_out), notes=tuple(notes)
+            OWN_TABLES, settings, table.batches, judgments=lambda: _own_words(table, held_out), notes=tuple(notes)
         )
     guessed = guess_query_columns(queries, ids, columns=query_columns)
-    settings |= {"queries": str(queries), "query_columns": dict(guessed.columns)}
+    settings |= {QUERIES: str(queries), "query_columns": dict(guessed.columns)}
     notes += guessed.notes
     if guessed.kind == "histories":
         events = read_histories(
@@ -98,7 +102,7 @@ def own_tables_source(
         prepared = prepare(events, core=0, known=pa.array(sorted(ids), pa.string()), where=items.name)
         notes += prepared.notes
         stream = prepared.histories.to_batches
-        return Source("own-tables", settings, table.batches, histories=stream, notes=tuple(notes))
+        return Source(OWN_TABLES, settings, table.batches, histories=stream, notes=tuple(notes))
     kept: Counter[str] = Counter()
     for batch in _judgments(queries, guessed.columns, ids, kept):
         kept.update(batch.column("split").to_pylist())
@@ -109,7 +113,7 @@ def own_tables_source(
         )
     notes += [*_drops(kept, "query rows"), _splits_note(kept)]
     return Source(
-        "own-tables",
+        OWN_TABLES,
         settings,
         table.batches,
         judgments=lambda: _judgments(queries, guessed.columns, ids, Counter()),

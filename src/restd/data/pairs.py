@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from restd.data.dataset import Task, find_table
 from restd.data.draws import draw_queries
 from restd.data.histories import FEWEST, Histories, Prefixes, Query, count_leaks, leave_one_out
 from restd.data.judgments import read_judgments, refuse_unknown_items
-from restd.data.pseudo_queries import PseudoKind, make_pseudo_queries
 from restd.errors import DataError
 
 _HELD_OUT = 0.1
@@ -31,6 +30,8 @@ class Pairs:
     item: Int64[np.ndarray, "pair"]
     queries: int
     """Number of texts that are queries; the texts after them are items' own."""
+    draw: Int64[np.ndarray, "pair"] | None = None
+    """The draw of pseudo-queries that each pair is of, -1 for one of every epoch; None where all are."""
 
     def __len__(self) -> int:
         return len(self.text)
@@ -51,7 +52,7 @@ class Pairs:
         """These pairs, and the queries that have one."""
         numbers, text = np.unique(self.text[pairs], return_inverse=True)
         texts = self.texts.pick(numbers) if isinstance(self.texts, Prefixes) else [self.texts[n] for n in numbers]
-        return Pairs(texts, text, self.item[pairs], len(numbers))
+        return Pairs(texts, text, self.item[pairs], len(numbers), None if self.draw is None else self.draw[pairs])
 
     def some(self, count: int) -> "Pairs":
         """The pairs of at most `count` queries, drawn as `draw_queries` does; all of them for 0."""
@@ -60,26 +61,35 @@ class Pairs:
             return self
         return self.only(np.flatnonzero(np.isin(self.text, numbers[draw_queries(len(numbers), count)])))
 
-    def with_queries(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
-        """Add queries with one item each, behind those that are there and before the items' own texts."""
-        numbers = self.queries + np.arange(len(texts))
-        shifted = np.where(self.text >= self.queries, self.text + len(texts), self.text)
+    def with_queries(self, more: "Pairs") -> "Pairs":
+        """Add pairs of other queries, which stand behind those that are there and before the items' own texts."""
+        count = len(more.texts)
+        shifted = np.where(self.text >= self.queries, self.text + count, self.text)
         return Pairs(
-            (*self.texts[: self.queries], *texts, *self.texts[self.queries :]),
-            np.concatenate([shifted, numbers]),
-            np.concatenate([self.item, rows]),
-            self.queries + len(texts),
+            (*self.texts[: self.queries], *more.texts, *self.texts[self.queries :]),
+            np.concatenate([shifted, self.queries + more.text]),
+            np.concatenate([self.item, more.item]),
+            self.queries + count,
+            _joined_draws(self, more),
         )
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
         """Add the indexing task: an item's own text leads to its Semantic ID."""
-        numbers = len(self.texts) + np.arange(len(texts))
-        return replace(
-            self,
-            texts=(*self.texts, *texts),
-            text=np.concatenate([self.text, numbers]),
-            item=np.concatenate([self.item, rows]),
+        own = Pairs(tuple(texts), np.arange(len(texts)), rows, 0)
+        return Pairs(
+            (*self.texts, *texts),
+            np.concatenate([self.text, len(self.texts) + own.text]),
+            np.concatenate([self.item, rows]),
+            self.queries,
+            _joined_draws(self, own),
         )
+
+
+def _joined_draws(*parts: Pairs) -> Int64[np.ndarray, "pair"] | None:
+    """The draws of pairs, one part after another; those of a part without draws are of every epoch."""
+    if all(part.draw is None for part in parts):
+        return None
+    return np.concatenate([np.full(len(part), -1) if part.draw is None else part.draw for part in parts])
 
 
 class Examples(NamedTuple):
@@ -171,24 +181,6 @@ def _pairs(positive: pa.Table, in_split: np.ndarray, ids: pa.StringArray) -> Pai
     rows = pc.index_in(table["item"], value_set=ids).to_numpy()
     both = np.unique(np.stack([encoded.indices.to_numpy().astype(np.int64), rows.astype(np.int64)]), axis=1)
     return Pairs(texts, both[0], both[1], len(texts))
-
-
-def titles_and_texts(catalog: Catalog, ids: pa.StringArray) -> tuple[list[str], list[str]]:
-    """Title and whole text of every item; empty for one that the catalogue does not have."""
-    both: dict[str, tuple[str, str]] = {}
-    for batch in catalog.batches():
-        titles, texts = batch.column("title").to_pylist(), catalog.texts(batch).to_pylist()
-        both.update(zip(batch.column("id").to_pylist(), zip(titles, texts, strict=True), strict=True))
-    known = [both.get(item, ("", "")) for item in ids.to_pylist()]
-    return [title for title, _ in known], [text for _, text in known]
-
-
-def pseudo_query_pairs(
-    catalog: Catalog, ids: pa.StringArray, *, per_item: int, kinds: Sequence[PseudoKind] = ("keywords",), seed: int
-) -> Pairs:
-    """Pseudo-queries from the words of the catalogue's items, as pairs with their items."""
-    queries, rows = make_pseudo_queries(*titles_and_texts(catalog, ids), per_item=per_item, kinds=kinds, seed=seed)
-    return Pairs(tuple(queries), np.arange(len(queries)), rows, len(queries))
 
 
 def item_texts(catalog: Catalog, ids: pa.StringArray, *, field: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:

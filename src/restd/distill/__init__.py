@@ -1,6 +1,6 @@
 """Residual trajectory distillation: teachers from an index, heads that learn from them, and every matched control.
 
-Needs torch, numpy and safetensors only.
+Needs torch, NumPy and jaxtyping only.
 """
 
 from restd.distill.controls import (

@@ -1,6 +1,7 @@
 """How good a ranking is: metrics, protocol cards, paired tests."""
 
 from restd.evaluate.card import ProtocolCard
+from restd.evaluate.cold_start import ColdStart, measure_cold_start
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
 from restd.evaluate.fitting import FittingSet, collect, fit_fusion, fitting_queries
 from restd.evaluate.judging import Judged, Ranking, judge, rank_all, ranking_table, read_ranking, units
@@ -26,6 +27,7 @@ __all__ = [
     "GROUPS",
     "NEXT",
     "PAPER",
+    "ColdStart",
     "Difference",
     "Evaluation",
     "FittingSet",
@@ -47,6 +49,7 @@ __all__ = [
     "holm_grid",
     "judge",
     "judge_ranking",
+    "measure_cold_start",
     "ndcg",
     "paired_difference",
     "rank_all",

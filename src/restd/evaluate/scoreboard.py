@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from restd.evaluate.fitting import FittingSet, fit_on
 from restd.evaluate.judging import judge
@@ -73,12 +73,24 @@ def score_board(fusion: Fusion, valid: FittingSet, tests: FittingSet) -> Scorebo
         rest = [other for other in fusion.parts if other != part]
         if any(tests.table.proposed[other].any() for other in rest):
             weights[f"without {part}"] = fit_on(valid, rest)
-    values = {name: _judged(tests, own) for name, own in weights.items() if any(own.values())}
+    values = {name: judged_values(tests, own) for name, own in weights.items() if any(own.values())}
     return Scoreboard(values, {name: weights[name] for name in values})
 
 
-def _judged(tests: FittingSet, weights: Mapping[str, float]) -> dict[str, Float[np.ndarray, "query"]]:
-    ranked, _ = best_candidates(tests.table.rows, tests.table.fused(weights), DEEPEST)
+def judged_values(
+    tests: FittingSet, weights: Mapping[str, float], *, ignored: Bool[np.ndarray, "query candidate"] | None = None
+) -> dict[str, Float[np.ndarray, "query"]]:
+    """Values of every query by measure, when its candidates are ordered by these weights.
+
+    Args:
+        tests: candidates of the queries to judge by.
+        weights: of the parts that rank.
+        ignored: candidates that are taken out of the ordered lists before they are judged.
+    """
+    scores = tests.table.fused(weights)
+    if ignored is not None:
+        scores = np.where(ignored, -np.inf, scores)
+    ranked, _ = best_candidates(tests.table.rows, scores, DEEPEST)
     judged = judge(ranked, tests.tests, tests.units, depth=DEEPEST)
     return {str(measure): measure.of(judged) for measure in MEASURES}
 

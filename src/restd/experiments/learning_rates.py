@@ -91,6 +91,7 @@ def _finished_probes(job: Job, folder: Path, epochs: int) -> tuple[str, ProbeSco
     probe = _probe(job, 1.0, folder, epochs)
     settings = probe.settings()
     settings["train"].pop("lr")
+    settings["train"].pop("pseudo_table")  # its content is a parent
     setting = hash_json({"told": settings, "parents": probe.parents()})
     saved = read_rates(folder).get(job.config.objective, {})
     return setting, dict(saved["probes"]) if saved.get("setting") == setting else {}

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from restd.codes import Trie
     from restd.index.build import build_index
     from restd.index.collisions import CollisionProblem, Resolution
-    from restd.index.config import IndexConfig, with_shape
+    from restd.index.config import IndexConfig, ShapeConfig, with_shape
     from restd.index.drift import Drift
     from restd.index.imported import import_index
     from restd.index.quality import IndexQuality, LevelQuality, measure_quality
+    from restd.index.shape import ShapeReport, Trial
     from restd.index.sid_index import SidIndex
     from restd.index.table import SidTable
 
@@ -25,8 +26,11 @@ _HOMES = {
     "IndexQuality": "restd.index.quality",
     "LevelQuality": "restd.index.quality",
     "Resolution": "restd.index.collisions",
+    "ShapeConfig": "restd.index.config",
+    "ShapeReport": "restd.index.shape",
     "SidIndex": "restd.index.sid_index",
     "SidTable": "restd.index.table",
+    "Trial": "restd.index.shape",
     "Trie": "restd.codes",
     "build_index": "restd.index.build",
     "import_index": "restd.index.imported",
@@ -43,8 +47,11 @@ __all__ = [
     "LevelQuality",
     "PolicyKind",
     "Resolution",
+    "ShapeConfig",
+    "ShapeReport",
     "SidIndex",
     "SidTable",
+    "Trial",
     "Trie",
     "build_index",
     "import_index",

@@ -1,5 +1,6 @@
 """The stage between embeddings and codebooks: an alignment learned from judged and pseudo-queries."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import Catalog, Pairs, read_pairs
 from restd.data.dataset import find_table
-from restd.data.pairs import pseudo_query_pairs
+from restd.data.pseudo_pairs import describe_items, held_out_items, pseudo_query_pairs, without_items
 from restd.encode import Embeddings, encode_texts
 from restd.errors import ConfigError
 from restd.index.config import IndexConfig
@@ -34,8 +35,22 @@ class Aligned(NamedTuple):
     content: str
 
 
+class AlignmentQueries(NamedTuple):
+    """Embedded queries with the items that answer them, as rows of the catalogue."""
+
+    train: QueryPairs
+    valid: QueryPairs
+
+
 def align(
-    catalog: Catalog, embeddings: Embeddings, judgments: Path | None, out: Path, config: IndexConfig, *, notify: Notify
+    catalog: Catalog,
+    embeddings: Embeddings,
+    judgments: Path | None,
+    out: Path,
+    config: IndexConfig,
+    *,
+    queries: AlignmentQueries | None = None,
+    notify: Notify,
 ) -> Aligned | None:
     """Learn the alignment of an index, or keep the one in `out`; None where it is switched off or nothing teaches it.
 
@@ -45,16 +60,12 @@ def align(
         judgments: folder or table of judged queries; None where there are none.
         out: folder of the index.
         config: the section [align], and the width of the latents.
+        queries: what `query_pairs` and `embed_pairs` give, where that was needed before.
         notify: receives progress messages.
     """
     settings = config.align
-    if settings.enabled == "off" or (settings.enabled == "auto" and judgments is None):
+    if not is_aligned(settings, judgments):
         return None
-    if judgments is None and not settings.pseudo_queries:
-        raise ConfigError(
-            "align.enabled = on needs queries: pass judgments, or set align.pseudo_queries above 0 to learn from the "
-            "items' own words."
-        )
     if "file" in embeddings.settings["encoder"]:
         if settings.enabled == "on":
             raise ConfigError("Vectors brought from elsewhere have no encoder for queries; set align.enabled=off.")
@@ -73,8 +84,10 @@ def align(
             assert alignment is not None
             notify("Kept the alignment")
             return Aligned(alignment, artifact.content)
-    train, valid = _pairs(catalog, embeddings, judgments, settings, notify)
-    vectors, train, valid = _within_memory(embeddings, train, valid, seed=settings.seed)
+    if queries is None:
+        pairs = query_pairs(catalog, judgments, settings)
+        queries = AlignmentQueries(*embed_pairs(embeddings, pairs, notify=notify))
+    vectors, train, valid = within_memory(embeddings, *queries, most=_LARGEST, seed=settings.seed)
     fitted = fit_alignment(vectors, train, valid, settings, dim=config.fit.dim)
     before, after = fitted.history[0], max(fitted.history)
     notify(
@@ -86,42 +99,61 @@ def align(
     return Aligned(fitted.alignment, read_manifest(target).content)
 
 
-def _pairs(
-    catalog: Catalog, embeddings: Embeddings, judgments: Path | None, settings: AlignConfig, notify: Notify
-) -> tuple[QueryPairs, QueryPairs]:
-    """Judged and drawn queries with their embeddings, for training and for validation."""
+def is_aligned(settings: AlignConfig, judgments: Path | None) -> bool:
+    """Whether an index is aligned under these settings; insisting on it with nothing to learn from is an error."""
+    if settings.enabled == "off" or (settings.enabled == "auto" and judgments is None):
+        return False
+    if judgments is None and not settings.pseudo_queries:
+        raise ConfigError(
+            "align.enabled = on needs queries: pass judgments, or set align.pseudo_queries above 0 to learn from the "
+            "items' own words."
+        )
+    return True
+
+
+def query_pairs(catalog: Catalog, judgments: Path | None, settings: AlignConfig) -> tuple[Pairs, Pairs]:
+    """Judged and drawn queries, for training and for validation."""
     ids = catalog.ids()
     train = valid = None
     if judgments is not None:
         train, valid, _ = read_pairs(judgments, ids)
         valid = valid.some(_VALIDATION)
     if settings.pseudo_queries:
-        drawn = pseudo_query_pairs(catalog, ids, per_item=settings.pseudo_queries, seed=settings.seed)
+        items = describe_items(catalog, ids)
+        drawn = pseudo_query_pairs(items, per_item=settings.pseudo_queries, seed=settings.seed)
+        if judgments is not None:
+            drawn = without_items(drawn, held_out_items(judgments, ids))
         if train is None or valid is None:
             few = max(1, min(_VALIDATION, round(_HELD_OUT * len(drawn))))
             order = np.random.default_rng(settings.seed).permutation(len(drawn))
             train, valid = drawn.only(np.sort(order[few:])), drawn.only(np.sort(order[:few]))
         else:
-            train = train.with_queries([str(text) for text in drawn.texts], drawn.item)
+            train = train.with_queries(drawn)
     assert train is not None
     assert valid is not None
-    notify(f"Encoding {len(train.texts) + len(valid.texts):,} queries to align with")
+    return train, valid
+
+
+def embed_pairs(embeddings: Embeddings, parts: Iterable[Pairs], *, notify: Notify) -> Iterator[QueryPairs]:
+    """The same pairs with the embeddings of their queries."""
+    parts = tuple(parts)
+    notify(f"Encoding {sum(len(pairs.texts) for pairs in parts):,} queries")
     encoder = embeddings.encoder()
-
-    def embedded(pairs: Pairs) -> QueryPairs:
-        return QueryPairs(np.asarray(encode_texts(encoder, list(map(str, pairs.texts)))), pairs.text, pairs.item)
-
-    return embedded(train), embedded(valid)
+    for pairs in parts:
+        yield QueryPairs(np.asarray(encode_texts(encoder, list(map(str, pairs.texts)))), pairs.text, pairs.item)
 
 
-def _within_memory(
-    embeddings: Embeddings, train: QueryPairs, valid: QueryPairs, *, seed: int
+def within_memory(
+    embeddings: Embeddings, train: QueryPairs, valid: QueryPairs, *, most: int, seed: int
 ) -> tuple[Float[np.ndarray, "item dim"], QueryPairs, QueryPairs]:
-    """Embeddings of all items, or of as many as fit, and the pairs that name them."""
-    if embeddings.items <= _LARGEST:
+    """Embeddings of all items, or of `most`: those with a validation or a training query first, others at random.
+
+    Pairs then name items by their place among them; pairs of items that were left out are missing.
+    """
+    if embeddings.items <= most:
         return np.concatenate(list(embeddings.batches())).astype(np.float32), train, valid
     others = np.random.default_rng(seed).permutation(embeddings.items)
-    chosen = np.sort(np.unique(np.concatenate([valid.item, train.item, others]), return_index=True)[1])[:_LARGEST]
+    chosen = np.sort(np.unique(np.concatenate([valid.item, train.item, others]), return_index=True)[1])[:most]
     rows = np.sort(np.concatenate([valid.item, train.item, others])[chosen])
     parts, start = [], 0
     for batch in embeddings.batches():

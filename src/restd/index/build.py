@@ -20,6 +20,8 @@ from restd.index.align import Aligned, align
 from restd.index.collisions import CollisionProblem
 from restd.index.config import IndexConfig
 from restd.index.policies import POLICIES
+from restd.index.shape import FOLDER as SHAPE
+from restd.index.shape import measure_shape, refuse_unmeasurable
 from restd.index.sid_index import FOLDER, KIND, SidIndex
 from restd.index.table import SidTable
 from restd.progress import Notify, progress
@@ -37,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_OURS = ("embeddings", ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png")
+_OURS = ("embeddings", SHAPE, ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png")
 """Everything restd index ever puts into its folder."""
 
 
@@ -59,7 +61,8 @@ def build_index(
     Args:
         catalog: the items.
         out: folder of the index.
-        config: how to make it; the paper's shape by default.
+        config: how to make it; the paper's shape by default. With `shape.mode` auto, width, levels and codes are
+            measured on validation queries.
         judgments: folder or table of judged queries. With it, items and queries are aligned before anything is
             quantised, unless `config.align` says otherwise.
         vectors: item vectors of your own, instead of encoding texts.
@@ -69,16 +72,26 @@ def build_index(
     """
     config = config or IndexConfig()
     refuse_foreign_folder(out)
-    items = len(catalog.ids())
-    sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)  # before anything costly is done
-    if POLICIES[config.policy].unique_within:
-        refuse_too_many(items, sizes)
+    measured = config.shape.mode == "auto"
+    if measured:  # before anything costly is done
+        refuse_unmeasurable(config, judgments, vectors=vectors is not None)
+    else:
+        _refuse_shape(config, items=len(catalog.ids()))
     with sole_writer(out):
         refuse_to_undo_changes(out)
         embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, notify=notify)
-        aligned = align(catalog, embeddings, judgments, out, config, notify=notify)
+        queries = None
+        if measured:
+            config, queries = measure_shape(catalog, embeddings, judgments, out, config, notify=notify)
+        aligned = align(catalog, embeddings, judgments, out, config, queries=queries, notify=notify)
         quantizer, parent = _fit(embeddings, aligned, out, config, notify=notify)
         return _index(catalog, embeddings, quantizer, parent, out, config, notify=notify)
+
+
+def _refuse_shape(config: IndexConfig, *, items: int) -> None:
+    sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)
+    if POLICIES[config.policy].unique_within:
+        refuse_too_many(items, sizes)
 
 
 def refuse_to_undo_changes(out: Path) -> None:

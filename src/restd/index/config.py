@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from restd.config import read_section
 from restd.errors import ConfigError
@@ -16,16 +16,48 @@ class IndexChoices:
     """The section [index].
 
     Args:
-        encoder: `auto`, a name of ours, or the hub id or folder of a sentence-transformers model.
-        quantizer: a name of `QUANTIZERS`; its own settings are in the section of that name.
-        policy: a name of `POLICIES`: what to do with items that get the same codes.
-        balanced: assign codes so that all of a level are used equally often, at some cost in error.
+        encoder: `auto` (by language), a name of `restd list encoders`, or the hub id or folder of a
+            sentence-transformers model.
+        quantizer: a name of `restd list quantizers`; its own settings are in the section of that name.
+        policy: a name of `restd list policies`: what to do with items that get the same codes.
+        balanced: assign codes so that all codes of a level are used about equally often, at some cost in error.
     """
 
     encoder: str = "auto"
     quantizer: str = "kmeans"
     policy: str = "single_substitution"
     balanced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeConfig:
+    """The section [shape]: whether width, levels and codes are as stated, or chosen by measurement.
+
+    Args:
+        mode: `explicit` takes them from the quantiser's section; `auto` tries those below on validation queries.
+        widths: widths of the latents to try, at most that of the embeddings.
+        levels: numbers of levels to try.
+        codes: codes per level to try, at most a quarter of the items.
+        tolerance: the cheapest shape is chosen whose figure is at most this share below the best.
+        sample: try on at most this many items.
+    """
+
+    mode: Literal["explicit", "auto"] = "explicit"
+    widths: tuple[int, ...] = (32, 64, 128)
+    levels: tuple[int, ...] = (4, 6, 8)
+    codes: tuple[int, ...] = (32, 64, 128, 256)
+    tolerance: float = 0.03
+    sample: int = 20_000
+
+    def __post_init__(self) -> None:
+        for name, least in (("widths", 1), ("levels", 1), ("codes", 2)):
+            values = getattr(self, name)
+            if not values or min(values) < least:
+                raise ConfigError(f"shape.{name} must be numbers of at least {least} each, got {list(values)}.")
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(f"shape.tolerance must be at least 0 and below 1, got {self.tolerance}.")
+        if self.sample < 2:
+            raise ConfigError(f"shape.sample must be at least 2, got {self.sample}.")
 
 
 @dataclass(frozen=True, init=False)
@@ -42,6 +74,7 @@ class IndexConfig(IndexChoices):
 
     sections: Mapping[str, Any]
     align: AlignConfig
+    shape: ShapeConfig
 
     def __init__(
         self,
@@ -51,6 +84,7 @@ class IndexConfig(IndexChoices):
         balanced: bool = IndexChoices.balanced,
         sections: Mapping[str, Any] | None = None,
         align: AlignConfig | None = None,
+        shape: ShapeConfig | None = None,
         **configs: Any,
     ) -> None:
         super().__init__(encoder, quantizer, policy, balanced)
@@ -64,21 +98,23 @@ class IndexConfig(IndexChoices):
         _ = POLICIES[policy]  # an unknown name is an error now, not after an hour of encoding
         object.__setattr__(self, "sections", MappingProxyType(sections))
         object.__setattr__(self, "align", align or AlignConfig())
+        object.__setattr__(self, "shape", shape or ShapeConfig())
 
     @classmethod
     def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
         """Build from plain values by section, as TOML files and `--set` give them."""
         for name in sections:
-            if name not in (known := ("index", "align", *QUANTIZERS)):
+            if name not in (known := ("index", "align", "shape", *QUANTIZERS)):
                 raise ConfigError(f"Unknown section [{name}] for an index. Known: {', '.join(known)}.")
         choices = read_section(IndexChoices, sections.get("index", {}), section="index")
         configs = {
             name: read_section(QUANTIZERS[name].config, values, section=name)
             for name, values in sections.items()
-            if name not in ("index", "align")
+            if name not in ("index", "align", "shape")
         }
         align = read_section(AlignConfig, sections.get("align", {}), section="align")
-        return cls(**asdict(choices), sections=configs, align=align)
+        shape = read_section(ShapeConfig, sections.get("shape", {}), section="shape")
+        return cls(**asdict(choices), sections=configs, align=align, shape=shape)
 
     def section(self, name: str) -> Any:
         """Settings of one quantiser."""

@@ -29,7 +29,7 @@ class CalirConfig:
     Args:
         body: the network that reads and decodes: `t5` or `compact`, with the settings of the section of that name.
         depth: latent steps, and depths of the categories that supervise them.
-        dropout: in the category heads.
+        dropout: dropout in the category heads.
         branching: clusters inside clusters, for a catalogue without categories.
     """
 

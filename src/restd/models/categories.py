@@ -92,9 +92,9 @@ class CategorySettings:
 
     Args:
         weight: α, weight of the categories that each latent step should name.
-        contrast: β, weight of the contrast with category prototypes.
+        contrast: β, weight of the contrastive loss with category prototypes.
         temperature: temperature of that contrast.
-        paths: distinct category paths of a query's positives that count as its group, at most.
+        paths: how many distinct category paths of a query's positives are used, at most.
         width: categories a query is routed to, for the recall that is reported.
     """
 

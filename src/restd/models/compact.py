@@ -39,7 +39,7 @@ class CompactConfig:
         tune_encoder: train the encoder too, instead of running it once and keeping its token states.
         encoder_rate: learning rate of a trained encoder, as a share of the decoder's.
         max_tokens: where longer texts are cut.
-        width: of the decoder's states; 256 to 384 do for tens of thousands of items.
+        width: width of the decoder's states; 256 to 384 are enough for tens of thousands of items.
         blocks: decoder blocks.
         heads: attention heads.
         feed: width of the feed-forward layers, in widths.

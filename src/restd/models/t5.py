@@ -36,12 +36,12 @@ class T5Config:
         max_tokens: where longer texts are cut.
         steps: latent steps before the first code; 0 for none.
         dropout: share of activations dropped in training; unset, the model's own.
-        vocabulary: pieces of the tokenizer of a fresh model.
-        width: of a fresh model's states.
-        feed: of its feed-forward layers.
+        vocabulary: number of pieces of a fresh model's tokenizer.
+        width: width of a fresh model's states.
+        feed: width of a fresh model's feed-forward layers.
         layers: encoder blocks, and decoder blocks, of a fresh model.
         heads: attention heads of a fresh model.
-        head_width: of each.
+        head_width: width of each attention head of a fresh model.
     """
 
     model: str = "google-t5/t5-base"

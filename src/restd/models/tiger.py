@@ -33,10 +33,10 @@ class TigerConfig:
     """Settings of TIGER; the paper's sizes.
 
     Args:
-        width: of the states.
+        width: width of the states.
         layers: encoder blocks, and decoder blocks.
         heads: attention heads.
-        head_width: of each.
+        head_width: width of each attention head.
         feed: width of the feed-forward layers.
         dropout: share of activations dropped in training.
         history: items it reads, the latest ones.

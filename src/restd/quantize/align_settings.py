@@ -11,12 +11,12 @@ class AlignConfig:
     """The section [align].
 
     Args:
-        enabled: `auto` aligns where there are judged queries to learn from, `on` insists, `off` never does.
-        epochs: most passes over the pairs.
+        enabled: `auto` aligns if there are judged queries, `on` always (from items' own words if need be), `off` never.
+        epochs: passes over the pairs, at most.
         batch: pairs per update; all other items of a batch are its negatives.
-        learning_rate: of AdamW, falling to zero along a cosine.
-        weight_decay: of AdamW, towards the first maps.
-        temperature: of the contrast between cosines.
+        learning_rate: learning rate of AdamW, falling to zero along a cosine.
+        weight_decay: weight decay of AdamW, towards the initial maps.
+        temperature: temperature of the contrastive loss over cosines.
         patience: epochs without a better validation before training stops.
         pseudo_queries: queries drawn from each item's own words beside the judged ones.
         seed: random seed of the order of pairs and of the drawn queries.

@@ -45,5 +45,6 @@ QUANTIZERS.add(
         KMeansConfig,
         fit=deferred("restd.quantize.kmeans_fit", "fit_kmeans"),
         restore=deferred("restd.quantize.kmeans_fit", "restore_kmeans"),
+        nested=True,
     )
 )

@@ -18,6 +18,7 @@ class QuantizerKind:
         fit: fits one: `fit(vectors, config, items=…)`, where `vectors` is a sample of a catalogue of `items` items.
         restore: restores one: `restore(settings, arrays, codebooks)`, from what `Quantizer.settings` and
             `Quantizer.tensors` gave.
+        nested: whether the first levels of a fit are a fit of fewer levels, so that one fit tries several depths.
     """
 
     name: str
@@ -25,6 +26,7 @@ class QuantizerKind:
     config: type[Any]
     fit: Callable[..., Any]
     restore: Callable[..., Any]
+    nested: bool = False
 
 
 QUANTIZERS: Registry[QuantizerKind] = Registry(

@@ -21,12 +21,12 @@ class RqVaeConfig:
         hidden: widths between input and bottleneck; the decoder mirrors them.
         epochs: passes over the (sampled) catalogue.
         batch: items per step.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW, codebooks excepted.
+        learning_rate: learning rate of AdamW.
+        weight_decay: weight decay of AdamW, except for codebooks.
         commitment: weight of the loss that draws latents to their codewords. It reaches the encoder through level 1
             alone: straight-through gradients cancel in the residuals of later levels, as in the authors' release.
         kmeans_init: start codebooks at centroids of the first latents rather than at random.
-        kmeans_restarts: runs of that k-means, of which the one with the least error counts.
+        kmeans_restarts: runs of that k-means, of which the one with the least error is kept.
         reset_dead: after each epoch, move codewords that no item chose to residuals drawn at random.
         sinkhorn_last: balance the last level during training.
         sample: train on at most this many items.

@@ -10,6 +10,7 @@ from restd.analyses import AnalysisResult, comparison_result
 from restd.artifacts import write_atomically
 from restd.errors import MissingExtraError
 from restd.experiments import comparison_identity, read_comparison
+from restd.experiments.summary import COMPARISON_FILE
 from restd.report.figures import save_figure, to_svg
 from restd.report.tables import to_csv, to_latex, to_markdown
 
@@ -62,6 +63,11 @@ def read_results(study: Path) -> list[AnalysisResult]:
 def _read_analyses(study: Path) -> list[AnalysisResult]:
     paths = sorted((study / ANALYSES).glob("*.json"))
     return [AnalysisResult.from_dict(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def read_run_results(run: Path) -> list[AnalysisResult]:
+    """Read the analyses of a single run, which belong to no comparison; none where the folder is a study."""
+    return [] if (run / COMPARISON_FILE).is_file() else [entry for entry in _read_analyses(run) if not entry.of]
 
 
 def stale_analyses(study: Path) -> list[str]:

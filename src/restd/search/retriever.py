@@ -367,7 +367,7 @@ class Retriever:
             # loaded when it is first needed: most retrievers never add an item
             self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
             vectors = np.asarray(encode_texts(self._encoder, item_texts))
-            self._snapshot = self._snapshot.add(items, vectors)
+            self._snapshot = self._snapshot.add(items, vectors, item_texts)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Make items unreachable."""

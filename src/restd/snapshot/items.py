@@ -24,6 +24,8 @@ class Items:
     catalog: Catalog | None
     added: pa.Table | None = None
     """Items that were added after the catalogue was written, with the catalogue's column names."""
+    added_texts: pa.StringArray | None = None
+    """Texts of the added items as they were encoded; None where every text is that of the item's own fields."""
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def titles(self) -> pa.Array:
@@ -43,9 +45,14 @@ class Items:
                 "The texts of the items are not known: no catalogue was given. Pass the catalogue's path."
             )
         ids = self.ids.to_pylist()
-        added = [] if self.added is None else self.added.to_pylist()
-        text_of_added = {str(item["id"]): text_of(item) for item in added}
+        text_of_added = dict(zip(*self._added_texts(), strict=True))
         return [text_of_added.get(item, text) for item, text in zip(ids, self.catalog.texts_of(ids), strict=True)]
+
+    def _added_texts(self) -> tuple[list[str], list[str]]:
+        """Ids of the added items, and the texts they were encoded by."""
+        added = [] if self.added is None else self.added.to_pylist()
+        ids = [str(item["id"]) for item in added]
+        return ids, [text_of(item) for item in added] if self.added_texts is None else self.added_texts.to_pylist()
 
     def names(self) -> list[str]:
         """Names of all columns."""
@@ -102,14 +109,22 @@ class Items:
 
     def without(self, keep: Bool[np.ndarray, "item"]) -> "Items":
         """Only the kept items."""
-        return Items(self.ids.filter(pa.array(keep)), self.catalog, self.added)
+        return Items(self.ids.filter(pa.array(keep)), self.catalog, self.added, self.added_texts)
 
-    def with_added(self, rows: Sequence[Mapping[str, Any]]) -> "Items":
-        """These items behind the others; each has an id and whatever else is known."""
+    def with_added(self, rows: Sequence[Mapping[str, Any]], texts: Sequence[str] | None = None) -> "Items":
+        """These items behind the others; each has an id and whatever else is known.
+
+        Args:
+            rows: the new items.
+            texts: what they were encoded by; by default all texts of each item.
+        """
         table = pa.Table.from_pylist([dict(row) for row in rows])
         both = table if self.added is None else pa.concat_tables([self.added, table], promote_options="permissive")
         ids = pa.concat_arrays([self.ids, pa.array([str(row["id"]) for row in rows], pa.string())])
-        return Items(ids, self.catalog, both)
+        if texts is None and self.added_texts is None:
+            return Items(ids, self.catalog, both)
+        own = [text_of(row) for row in rows] if texts is None else list(texts)
+        return Items(ids, self.catalog, both, pa.array([*self._added_texts()[1], *own], pa.string()))
 
 
 def text_of(item: Mapping[str, Any]) -> str:

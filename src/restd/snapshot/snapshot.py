@@ -183,22 +183,32 @@ class Snapshot:
         """The same snapshot with titles, texts and columns of this catalogue."""
         if not isinstance(catalog, Catalog):
             catalog = Catalog.read_as(catalog, self.index.origin.get("reading"))
-        return replace(self, items=Items(self.items.ids, catalog, self.items.added))
+        return replace(self, items=replace(self.items, catalog=catalog, _columns={}))
 
     def with_companions(self, companions: Sequence[Companion]) -> "Snapshot":
         """The same snapshot with these companions; one that was made for another snapshot is refused."""
         return replace(self, companions=tuple(companions))
 
-    def add(self, items: Sequence[Mapping[str, Any]], vectors: Float[np.ndarray, "item input"]) -> "Snapshot":
+    def add(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        vectors: Float[np.ndarray, "item input"],
+        texts: Sequence[str] | None = None,
+    ) -> "Snapshot":
         """A snapshot with new items behind the others, quantised with the codebooks as they are.
 
         Companions follow; embeddings on disk are left behind, as their rows are not the new one's.
+
+        Args:
+            items: each with an id and whatever else is known.
+            vectors: embeddings of the same items.
+            texts: what they were encoded by, for rankers that read texts; by default all texts of each item.
         """
         index, _ = self.index.add([str(item["id"]) for item in items], vectors)
         categories = self.categories
         if categories is not None:
             categories = np.concatenate([categories, np.full(len(items), -1, np.int64)])
-        added = Snapshot(index, self.items.with_added(items), categories, device=self.device)
+        added = Snapshot(index, self.items.with_added(items, texts), categories, device=self.device)
         return self._followed_by(added, np.arange(len(self)), vectors)
 
     def remove(self, ids: Sequence[str]) -> "Snapshot":

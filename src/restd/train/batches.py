@@ -29,6 +29,17 @@ def in_lots(
     return np.unique(together * (len(order) // most + 1) + place // most, return_inverse=True)[1]
 
 
+def count_updates(pairs: int, batch: int, draw: Int64[np.ndarray, "pair"] | None) -> int:
+    """Updates in which an epoch sees every pair that it has; with draws of different sizes, the largest decides.
+
+    >>> count_updates(5, 2, None), count_updates(5, 2, np.array([-1, 0, 0, 1, 1]))
+    (3, 2)
+    """
+    if draw is not None:
+        pairs = int((draw < 0).sum() + np.bincount(draw[draw >= 0], minlength=1).max())
+    return -(-pairs // batch)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchPlan:
     """The order of training pairs.
@@ -36,6 +47,7 @@ class BatchPlan:
     Every update is full: an epoch's last one is filled from a second shuffle. Pairs of similar length share a
     micro-batch, so that little padding is computed. Pairs whose texts are read as one stay together, as far as
     micro-batches have room, and count as long as the longest of them.
+    Epochs see draws in turns.
 
     Args:
         lengths: length of each pair's text.
@@ -44,6 +56,7 @@ class BatchPlan:
         processes: number of processes.
         seed: random seed of the order.
         together: the same number for pairs whose texts are read as one, counted from 0; None where none are.
+        draw: which draw each pair is of, counted from 0, and -1 for a pair of every epoch; None where all are.
     """
 
     lengths: Int64[np.ndarray, "pair"]
@@ -52,6 +65,7 @@ class BatchPlan:
     processes: int
     seed: int
     together: Int64[np.ndarray, "pair"] | None = None
+    draw: Int64[np.ndarray, "pair"] | None = None
 
     def __post_init__(self) -> None:
         if self.batch % (self.micro * self.processes):
@@ -62,8 +76,8 @@ class BatchPlan:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Updates in which every pair is seen at least once."""
-        return -(-len(self.lengths) // self.batch)
+        """Updates in which every pair of an epoch is seen at least once."""
+        return count_updates(len(self.lengths), self.batch, self.draw)
 
     @property
     def accumulated(self) -> int:
@@ -74,7 +88,8 @@ class BatchPlan:
         """Pairs of each update of an epoch, in parts that all processes compute at the same time."""
         rng = np.random.default_rng((self.seed, number))
         count = self.updates_per_epoch * self.batch
-        order = np.concatenate([self._shuffled(rng) for _ in range(-(-count // len(self.lengths)))])
+        pairs = self._pairs_of(number)
+        order = np.concatenate([self._shuffled(pairs, rng) for _ in range(-(-count // len(pairs)))])
         part = self.micro * self.processes
         parts = []
         for pool in np.array_split(order[:count], range(_POOL * self.batch, count, _POOL * self.batch)):
@@ -82,11 +97,18 @@ class BatchPlan:
         shuffled = rng.permutation(np.concatenate(parts))
         return shuffled.reshape(self.updates_per_epoch, self.accumulated, part)
 
-    def _shuffled(self, rng: np.random.Generator) -> Int64[np.ndarray, "pair"]:
+    def _pairs_of(self, epoch: int) -> Int64[np.ndarray, "_"]:
+        """Pairs that an epoch sees."""
+        if self.draw is None:
+            return np.arange(len(self.lengths))
+        draws = max(int(self.draw.max()) + 1, 1)
+        return np.flatnonzero((self.draw < 0) | (self.draw == epoch % draws))
+
+    def _shuffled(self, pairs: Int64[np.ndarray, "_"], rng: np.random.Generator) -> Int64[np.ndarray, "_"]:
         if self.together is None:
-            return rng.permutation(len(self.lengths))
+            return pairs[rng.permutation(len(pairs))]
         place = rng.permutation(int(self.together.max()) + 1)
-        return np.argsort(place[self.together], kind="stable")
+        return pairs[np.argsort(place[self.together[pairs]], kind="stable")]
 
     def _lengths_in(self, pool: Int64[np.ndarray, "_"]) -> Int64[np.ndarray, "_"]:
         """Length of what is read for each pair of a pool."""

@@ -34,12 +34,17 @@ class TrainConfig:
         patience: epochs without a better validation before the run stops; 0 trains to the end.
         keep: save the model of the `best` validation, or the `last`.
         select: validate by the generation `loss`, or by `ndcg`: NDCG@10 of a beam of 20.
-        judged: most queries that a validation uses, the same ones every time; 0 for all.
+        judged: number of queries that a validation uses, at most, the same ones every time; 0 for all.
         indexing: also learn to generate an item's SID from its own text: `none`, its `title`, or its whole `text`.
-        pseudo_queries: queries drawn from each item's own words, learned beside the pairs; 0 for none.
-        pseudo_kinds: kinds of drawn queries, which take turns: `keywords`, `title`, `sentence`, `misspelled`.
-        pairs_per_item: most queries per item in training, the same ones at every seed; 0 for all.
-        seed: random seed (weights, batches, dropout).
+        pseudo_queries: queries drawn from each item's own words and trained on beside the pairs; 0 for none.
+        pseudo_kinds: kinds of drawn queries, which take turns: `keywords`, `title`, `sentence`, `misspelled`,
+            `attributes`.
+        pseudo_draws: number of times that pseudo-queries are drawn; epochs take turns, so that as many draws as epochs
+            mean new queries in every epoch.
+        pseudo_positives: items per pseudo-query, at most: its own, and others that have all its words.
+        pseudo_table: table of pseudo-queries of your own, with columns `item` and `query`; empty for none.
+        pairs_per_item: queries per item in training, at most, the same ones for every seed; 0 for all.
+        seed: random seed of weights, batches and dropout.
         checkpoint: updates between two checkpoints.
         precision: `auto` is bfloat16 on accelerators that have it and float32 elsewhere.
         compile: run the model through `torch.compile`.
@@ -62,6 +67,9 @@ class TrainConfig:
     indexing: Literal["none", "title", "text"] = "none"
     pseudo_queries: int = 0
     pseudo_kinds: tuple[PseudoKind, ...] = ("keywords",)
+    pseudo_draws: int = 1
+    pseudo_positives: int = 1
+    pseudo_table: str = ""
     pairs_per_item: int = 0
     seed: int = 42
     checkpoint: int = 200
@@ -75,7 +83,7 @@ class TrainConfig:
             raise ConfigError(
                 f"Expected exactly one of train.updates and train.epochs above 0, got {self.updates} and {self.epochs}."
             )
-        for name in ("batch", "micro", "checkpoint"):
+        for name in ("batch", "micro", "checkpoint", "pseudo_draws", "pseudo_positives"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} must be at least 1, got {getattr(self, name)}.")
         for name in ("lr", "clip"):
@@ -99,16 +107,17 @@ class DistillSettings:
     """The section [distill]: settings of an objective with a teacher; flat, so that `--set` reaches all of them.
 
     Args:
-        horizon: offsets that `restd` supervises; never more than there are levels.
+        horizon: levels that `restd` teaches each state: its own and the next ones; never more than there are.
         discount: ρ, weight of an offset relative to the one before.
-        weight: λ_max; unset, the objective's own (0.1, and 0.02 for non-target alignment).
+        weight: λ_max, weight of the loss after warm-up; unset, the objective's own (0.1, and 0.02 for non-target
+            alignment).
         output_weight: λ_max of the loss on the retriever's own logits; unset, `weight`.
         cap: largest share of the SID loss, per micro-batch, or `none`; unset, the objective's own (5 %, or 1 %).
         warm_up: updates over which λ rises; below 1, a share of all updates; unset, 120 in a continuation and a tenth
             of the run in base training.
-        positions: 1 weighs against the mean SID loss; more, as the paper's sum over that many positions would.
+        positions: 1 weighs λ against the mean SID loss over positions; n, as against the paper's sum over n positions.
         temperature: `auto`, `fixed`, `global` or `per_level`.
-        tau: τ where it is fixed.
+        tau: τ, if `temperature` is `fixed`.
         entropy: entropy that a calibrated temperature gives the teacher, as a share of ln K.
         factor: multiplies the temperatures of all levels, however they were found.
         floor: least probability of the stored code after correction.

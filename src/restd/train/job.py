@@ -18,7 +18,7 @@ from restd.data.pairs import Pairs, item_texts
 from restd.encode import Ragged, default_encoder, encode_texts, fit_tfidf_svd, load_encoder
 from restd.encode.encoders import TFIDF_SVD
 from restd.encode.tokens import texts_hash
-from restd.errors import ConfigError
+from restd.errors import ConfigError, DataError
 from restd.index import SidIndex
 from restd.index.sid_index import FOLDER as INDEX_FOLDER
 from restd.models import (
@@ -77,6 +77,10 @@ class Job:
         parents = {"index": read_manifest(folder).content, evidence: hash_file(find_table(self.data, evidence))}
         if (items := items_hash(self.data)) is not None:  # titles, categories and tokenizers are made from it
             parents["items"] = items
+        if table := self.config.train.pseudo_table:
+            if not Path(table).is_file():
+                raise DataError(f"train.pseudo_table = {table} does not exist, or is not a file; check the path.")
+            parents["pseudo_table"] = hash_file(Path(table))
         if self.init is not None:
             parents["init"] = read_manifest(model_folder(self.init)).content
         return parents
@@ -87,8 +91,10 @@ class Job:
         return {"model": model, **plain(self.config)}
 
     def identity(self, *, processes: int) -> str:
-        """Hash of all that decides the result."""
-        return hash_json({"told": self.settings(), "parents": self.parents(), "processes": processes})
+        """Hash of all that decides the result; of a table of pseudo-queries its content, not where it is."""
+        settings = self.settings()
+        settings["train"]["pseudo_table"] = ""
+        return hash_json({"told": settings, "parents": self.parents(), "processes": processes})
 
     def cache_folder(self) -> Path:
         """Folder for the states of a frozen encoder."""

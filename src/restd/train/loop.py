@@ -86,6 +86,7 @@ class Loop:
             self.accelerator.num_processes,
             self.config.seed,
             self.train.together,
+            self.train.pairs.draw,
         )
         epochs = self.config.epochs
         self.total = self.config.updates or epochs * self.plan.updates_per_epoch

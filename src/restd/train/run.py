@@ -13,7 +13,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 
 from restd.artifacts import open_artifact, refuse_foreign_files, sole_writer
 from restd.artifacts.manifest import MANIFEST
-from restd.data.pairs import Pairs, item_texts, pseudo_query_pairs, read_examples
+from restd.data.pairs import Pairs, item_texts, read_examples
 from restd.distill import HorizonHeads
 from restd.distill.heads import FOLDER as HEADS
 from restd.errors import ArtifactError, ConfigError
@@ -21,12 +21,14 @@ from restd.index import SidIndex
 from restd.models import Backbone
 from restd.models.store import FOLDER, KIND, SCHEMA
 from restd.progress import Notify
+from restd.train.batches import count_updates
 from restd.train.job import CACHE, Job, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
 from restd.train.model_writer import BEST, BEST_HEADS, ModelWriter
 from restd.train.module import TrainingModule
 from restd.train.objectives import OBJECTIVES, ObjectiveContext, make_objectives
+from restd.train.pseudo import with_pseudo_queries
 from restd.train.run_record import RUN, write_run_record
 
 logger = logging.getLogger(__name__)
@@ -116,7 +118,7 @@ def _prepare(
         if job.config.train.pairs_per_item:
             pairs = pairs.at_most(job.config.train.pairs_per_item)
         backbone = find_backbone(job, index, pairs, notify)
-        pairs = _with_indexing(job, index, _with_pseudo_queries(job, index, pairs))
+        pairs = _with_indexing(job, index, with_pseudo_queries(job, index, pairs, notify))
         sids = torch.from_numpy(index.sids.astype(np.int64))
         train, held_out = (
             TrainingSet(part, prepare_texts(job, backbone, part, index, notify), sids) for part in (pairs, valid)
@@ -145,19 +147,6 @@ def _prepare(
     return loop, writer
 
 
-def _with_pseudo_queries(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
-    config = job.config.train
-    if not config.pseudo_queries:
-        return pairs
-    if job.task == "recommend":
-        raise ConfigError("A recommender does not read texts; leave train.pseudo_queries at 0.")
-    catalog = open_catalog(job.data, index)
-    drawn = pseudo_query_pairs(
-        catalog, index.table.ids, per_item=config.pseudo_queries, kinds=config.pseudo_kinds, seed=config.seed
-    )
-    return pairs.with_queries([str(text) for text in drawn.texts], drawn.item)
-
-
 def _with_indexing(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
     field = job.config.train.indexing
     if field == "none":
@@ -171,7 +160,7 @@ def _training_module(
     job: Job, index: SidIndex, pairs: Pairs, backbone: Backbone, accelerator: Accelerator, notify: Notify
 ) -> TrainingModule:
     config = job.config
-    total = config.train.updates or config.train.epochs * -(-len(pairs) // config.train.batch)
+    total = config.train.updates or config.train.epochs * count_updates(len(pairs), config.train.batch, pairs.draw)
     objectives = make_objectives(
         ObjectiveContext(
             config, index, pairs, backbone, total, joint=job.init is None, device=accelerator.device, notify=notify
