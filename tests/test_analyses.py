@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from restd.analyses import AnalysisResult
+from restd.analyses import AnalysisResult, beams
 from restd.analyses.beams import Searcher, beam, cases, prefix_recall, some_queries
 from restd.analyses.disagreement import disagreement, measure_disagreement
 from restd.analyses.learning import Course, learning
@@ -237,6 +237,25 @@ def test_beam_analysis(study):
     scores = [entry["scores"] for entry in found.data["entries"] if "scores" in entry]
     for held in scores:
         assert held["exact"]["Recall@100"] == held["100"]["Recall@100"] == 100.0  # sixty items
+
+
+def test_models_are_followed_on_the_device_of_the_study(study, monkeypatch):
+    searcher = Searcher.of(study.model("base", 1), study.index, device="meta")
+    assert searcher.trie.rows.device.type == "meta"
+    assert {weight.device.type for weight in searcher.backbone.parameters()} == {"meta"}
+    assert searcher.read(["oak desk"]).states.device.type == "meta"
+    devices = []
+
+    def stopped(model, *, device):
+        devices.append(str(device))
+        raise DataError("stop here")
+
+    monkeypatch.setattr(beams, "open_model", stopped)
+    elsewhere = Study(replace(study.comparison, device="cuda:1"))
+    for analysis in (beam, cases):
+        with pytest.raises(DataError, match="stop here"):
+            analysis(elsewhere)
+    assert devices == ["cuda:1", "cuda:1"]
 
 
 def test_some_queries_keep_their_positives(study):

@@ -11,9 +11,12 @@ from restd.errors import ConfigError
 
 COMMANDS = {
     "index build": ("--catalog", "items.csv", "--out", "index"),
+    "index inspect": ("index", "--data", "data"),
     "index add": ("--index", "index", "--catalog", "items.csv"),
     "train": ("--index", "index", "--data", "data", "--out", "run"),
     "compare": ("--index", "index", "--data", "data", "--out", "study"),
+    "fit": ("--model", "run", "--data", "data"),
+    "quickstart": ("items.csv",),
     "search": ("--model", "run", "desk"),
     "recommend": ("--model", "run", "--history", "desk"),
     "evaluate": ("--model", "run"),

@@ -284,3 +284,7 @@ def test_baselines_of_a_study_stay_and_follow_the_items_texts(tmp_path, monkeypa
     changed = module.evaluate_baseline(made, "bm25", tests, snapshot, notify=print)
     assert ranked == ["bm25"]
     assert changed.mean("NDCG@10") < first["beside"]["bm25"]["NDCG@10"]
+    embedded_again = replace(snapshot, embeddings="0" * 64)
+    for known in (snapshot, embedded_again, embedded_again):
+        module.evaluate_baseline(made, "bm25", tests, known, notify=print)
+    assert ranked == ["bm25", "bm25"], "other embeddings are another source; the same ones are not"

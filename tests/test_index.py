@@ -246,6 +246,14 @@ def test_importing_our_own_unequal_codebooks_keeps_their_sizes(unequal, tmp_path
         assert imported.layout() == unequal.layout()
 
 
+def test_sizes_stored_beside_codebooks_decide_whatever_the_codewords_are(tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"], "sid": [[0, 1], [1, 0]]}), tmp_path / "codes.parquet")
+    books = np.ones((2, 4, 2), np.float32)
+    books[:, 2:] = 0.0  # level 1 has a codeword at the origin that no item uses, level 2 has padding
+    save_file({"codebooks": books, "codebook_sizes": np.array([3, 2])}, tmp_path / "books.safetensors")
+    assert import_index(tmp_path / "codes.parquet", codebooks=tmp_path / "books.safetensors").sizes == (3, 2)
+
+
 def test_a_row_of_zeros_that_an_item_uses_is_a_codeword(tmp_path):
     pq.write_table(pa.table({"id": ["a", "b"], "sid": [[0, 1], [2, 0]]}), tmp_path / "codes.parquet")
     books = np.zeros((2, 4, 2), np.float32)

@@ -23,6 +23,7 @@ from restd.quantize import (
     fit_rqvae,
     level_sizes,
     restore_quantizer,
+    rqvae_fit,
 )
 from restd.quantize.rqvae_fit import _Autoencoder, _Training
 from restd.quantize.sinkhorn import sinkhorn
@@ -259,6 +260,23 @@ def test_more_restarts_of_kmeans_never_give_a_larger_error():
         return float(np.square(points - book[nearest(as_tensor(points), as_tensor(book)).numpy()]).sum())
 
     assert error(10) < error(1)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_restarts_and_resets_are_done_as_set(monkeypatch, reset):
+    restarts_seen, resets = [], []
+    original = rqvae_fit.fit_level
+
+    def watched(*given, restarts, **options):
+        restarts_seen.append(restarts)
+        return original(*given, restarts=restarts, **options)
+
+    monkeypatch.setattr(rqvae_fit, "fit_level", watched)
+    monkeypatch.setattr(_Training, "reset_dead_codes", lambda self, batch, generator: resets.append(len(batch)))
+    config = replace(SMALL_VAE, epochs=3, kmeans_restarts=2, reset_dead=reset)
+    fit_rqvae(clustered(), config, items=600)
+    assert restarts_seen == [2] * config.levels
+    assert len(resets) == (2 if reset else 0)  # not after the last epoch
 
 
 def test_recipes_of_the_paper_have_its_settings():

@@ -152,8 +152,10 @@ def test_ranks_are_those_of_a_recommendation(place, monkeypatch, seed, seen):
     best = [explanation.exact_rank for item, explanation in explained.items() if item not in left_out]
     assert sorted(best) == list(range(1, len(best) + 1))
     lost = next(explanation for explanation in explained.values() if explanation.lost_at and not explanation.excluded)
-    wider = SearchOptions(k=4, beam=lost.beam_needed, seen=seen)
+    assert lost.beam == 4, "as wide as k, without what the history adds"
+    wider, narrower = (SearchOptions(k=4, beam=lost.beam_needed - less, seen=seen) for less in (0, 1))
     assert retriever.explain(history, lost.item, options=wider).rank is not None
+    assert retriever.explain(history, lost.item, options=narrower).rank is None
     assert retriever.recommend(history, k=4, beam=2) == retriever.recommend(history, k=4, beam=2, seen=False)
 
 

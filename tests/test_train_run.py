@@ -303,5 +303,7 @@ def test_losses_and_rankings_validate_on_the_same_queries(world, tmp_path, monke
     monkeypatch.setattr(validations, "evaluate", watched)
     validate = ranked_validation(judged)
     assert validate is not None
-    validate(make_loop(judged).training_module.backbone)
+    loop = make_loop(judged)
+    validate(loop.training_module.backbone)
     assert seen == [sorted(pairs.some(5).texts)]
+    assert sorted(loop.valid.pairs.texts) == seen[0]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from restd.analyses.labels import label
 from restd.analyses.result import AnalysisResult, Figure, Table
+from restd.codes import Trie
 from restd.data import Query, Task
 from restd.errors import ConfigError, DataError
 from restd.evaluate import Measure, TestSet, judge, some_queries, units
@@ -35,24 +36,27 @@ _SHOWN = (Measure("NDCG", 10), Measure("Recall", 100))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Searcher:
-    """A model taken apart: what reads queries, and what steps through levels."""
+    """A model taken apart: what reads queries, and what steps through levels; the trie is on the model's device."""
 
     backbone: Backbone
     stepper: Stepper
     index: SidIndex
+    trie: Trie
+    device: torch.device
 
     @classmethod
-    def of(cls, model: Path, index: SidIndex) -> "Searcher":
-        """Open a trained run."""
-        backbone, _ = open_model(model)
+    def of(cls, model: Path, index: SidIndex, *, device: torch.device | str | None = None) -> "Searcher":
+        """Open a trained run, on a device; the CPU by default."""
+        place = torch.device(device or "cpu")
+        backbone, _ = open_model(model, device=place)
         backbone.eval()
-        return cls(backbone, backbone.stepper(), index)
+        return cls(backbone, backbone.stepper(), index, index.trie.to(place), place)
 
     @torch.inference_mode()
     def read(self, queries: Sequence[Query]) -> Memory:
         """Read queries."""
         prepared = self.backbone.prepare_queries(queries, self.index)
-        return self.backbone.encode(prepared.batch(np.arange(len(queries))))
+        return self.backbone.encode(prepared.batch(np.arange(len(queries))).to(self.device))
 
 
 def prefix_recall(
@@ -68,17 +72,17 @@ def prefix_recall(
 
         def watch(shown: Level, kept: list[Tensor] = kept) -> None:
             if shown.level:
-                kept.append(shown.prefixes)
+                kept.append(shown.prefixes.cpu())
 
         memory = searcher.read([tests.texts[number] for number in numbers])
-        beams = beam_search(searcher.stepper, memory, index.trie, width=width, watch=watch)
-        kept.append(torch.where(beams.leaves[..., None] >= 0, beams.sids, -1))
+        beams = beam_search(searcher.stepper, memory, searcher.trie, width=width, watch=watch)
+        kept.append(torch.where(beams.leaves[..., None] >= 0, beams.sids, -1).cpu())
         for place, number in enumerate(numbers):
             wanted = sids[torch.from_numpy(tests.rows[tests.positives(number)])]
             for level, prefixes in enumerate(kept):
                 same = (prefixes[place][None] == wanted[:, None, : level + 1]).all(-1).any(1)
                 recall[number, level] = float(same.float().mean())
-            leaves = beams.leaves[place][beams.leaves[place] >= 0]
+            leaves = beams.leaves[place][beams.leaves[place] >= 0].cpu()
             ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(numbers))
     return 100 * recall, _padded(ranked)
@@ -97,8 +101,8 @@ def exact_rows(searcher: Searcher, tests: TestSet, index: SidIndex, *, depth: in
     ranked: list[list[int]] = []
     for start in range(0, len(tests), _EXACT_BATCH):
         texts = tests.texts[start : start + _EXACT_BATCH]
-        scores = exact_scores(searcher.stepper, searcher.read(texts), index.trie)
-        best = scores.sort(dim=1, descending=True, stable=True).indices[:, :depth]
+        scores = exact_scores(searcher.stepper, searcher.read(texts), searcher.trie)
+        best = scores.sort(dim=1, descending=True, stable=True).indices[:, :depth].cpu()
         for leaves in best:
             ranked.append([row for items in index.trie.items_of(leaves) for row in items])
         advance(len(texts))
@@ -114,7 +118,7 @@ def beam(study: Study, *, queries: int = 200, objectives: Sequence[str] = ("base
     _refuse_missing(study, shown)
     with progress("Following beams", total=len(shown) * (len(_WIDTHS) + 1) * len(tests)) as advance:
         for objective in shown:
-            searcher = Searcher.of(study.model(objective, seed), study.index)
+            searcher = Searcher.of(study.model(objective, seed), study.index, device=study.comparison.device)
             lists: dict[str, np.ndarray] = {}
             for width in _WIDTHS:
                 recall, lists[str(width)] = prefix_recall(searcher, tests, study.index, width=width, advance=advance)
@@ -191,7 +195,10 @@ def cases(
     gaps = study.cell(ours, seed).values["sid"][measure] - study.cell(theirs, seed).values["sid"][measure]
     order = np.argsort(-gaps, kind="stable")
     chosen = list(dict.fromkeys([*order[: -(-count // 2)].tolist(), *order[::-1][: count // 2].tolist()]))
-    models = {name: Searcher.of(study.model(name, seed), study.index) for name in (ours, theirs)}
+    models = {
+        name: Searcher.of(study.model(name, seed), study.index, device=study.comparison.device)
+        for name in (ours, theirs)
+    }
     catalog = study.catalog()
     items = Items(index.table.ids, catalog)
     titles, ids = items.titles().to_pylist(), index.table.ids.to_pylist()
@@ -235,7 +242,7 @@ def _case(
     ranks, first = {}, {}
     memories = {name: model.read([tests.texts[number]]) for name, model in models.items()}
     for name, model in models.items():
-        scores = exact_scores(model.stepper, memories[name], index.trie)
+        scores = exact_scores(model.stepper, memories[name], model.trie).cpu()
         ranks[name] = exact_rank(scores.expand(len(leaves), -1), leaves).tolist()
         best = index.trie.items_of(scores[0].argmax()[None])[0][0]
         grade = grades.get(int(best))
@@ -245,9 +252,8 @@ def _case(
     target = int(spread.argmax())  # the positive the two models disagree on most
     traces = {}
     for name, model in models.items():
-        levels, rank = trace(
-            model.stepper, memories[name], index.trie, sids[target], width=width, trie_normalized=False
-        )
+        sid = sids[target].to(model.device)
+        levels, rank = trace(model.stepper, memories[name], model.trie, sid, width=width, trie_normalized=False)
         traces[name] = {"levels": [level.to_dict() for level in levels], "rank": rank}
     return {
         "query": _query_text(tests.texts[number], ids, titles),

@@ -22,7 +22,7 @@ def bench_compact(trie: Trie, sizes: tuple[int, ...], *, beam: int) -> dict[str,
 
     The decoder's weights and the vectors are random: neither side's time depends on them.
     """
-    encoder = load_encoder("minilm")
+    encoder = load_encoder("minilm", device="cpu")
     model = CompactBackbone(encoder, sizes, CompactConfig(), seed=0).eval()
     stepper = model.stepper()
     vectors = np.random.default_rng(0).standard_normal((trie.leaves, encoder.dim), np.float32)

@@ -72,7 +72,7 @@ class _Model(nn.Module):
             self.sids,
             width=512,
             config=DistillConfig(
-                auxiliary=AuxiliaryConfig(warm_up=0), temperature=TemperatureConfig("fixed", 0.2), check=False
+                auxiliary=AuxiliaryConfig(warm_up=0), temperature=TemperatureConfig("fixed"), check=False
             ),
         )
 
@@ -87,7 +87,7 @@ class _Arm:
             config = DistillConfig(
                 horizon=horizon,
                 auxiliary=AuxiliaryConfig(warm_up=0),
-                temperature=TemperatureConfig("fixed", 0.2),
+                temperature=TemperatureConfig("fixed"),
                 check=False,
             )
             self.model.distiller.config = config

@@ -53,7 +53,7 @@ def bench_train(updates: int = 20) -> dict[str, Any]:
         compact: dict[str, Callable[[int], None]] = {}
         arms: dict[str, dict[str, nn.Module]] = {"base": {}, "joint": {"trajectory": _restd(sids)}}
         for name, objectives in arms.items():
-            backbone = CompactBackbone(load_encoder("minilm"), _SIZES, CompactConfig(), seed=0)
+            backbone = CompactBackbone(load_encoder("minilm", device="cpu"), _SIZES, CompactConfig(), seed=0)
             prepared = backbone.prepare(texts)
             out, batch = Path(folder) / name, _COMPACT_BATCH
             compact[name] = updates_of(make_loop(backbone, pairs, prepared, sids, out, objectives, batch, batch))

@@ -38,7 +38,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a benchmark. Results are ratios of two sides measured in the same run."""
+    """Run a benchmark, on the CPU. Results are ratios of two sides measured in the same run."""
     from restd.bench import BENCHMARKS
 
     if name not in BENCHMARKS:

@@ -199,11 +199,13 @@ def inspect(
             help="Data folder with judged queries: also measure how well embeddings, latents and Semantic IDs rank."
         ),
     ] = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Report the quality of an index: use of codes, collisions, quantisation error, neighbours."""
     from restd.index import SidIndex
 
+    use_device(device)  # the encoder, which reads the queries of --data, takes what is left
     kept = None if data is None else _kept(folder, data, data)
     report_quality(SidIndex.load(folder), folder, as_json=as_json, png=png, write=False, kept=kept)
 

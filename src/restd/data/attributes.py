@@ -50,14 +50,14 @@ def attributes_of(batch: pa.RecordBatch, texts: Sequence[str]) -> list[Attribute
     columns = [_values_of(batch.column(name)) for name in batch.schema.names if name not in _CANONICAL]
     columns = [column for column in columns if column is not None]
     titles, paths = text_values(batch.column("title")).to_pylist(), batch.column("category").to_pylist()
-    found = []
+    attributes = []
     for row, (title, path, text) in enumerate(zip(titles, paths, texts, strict=True)):
         categories = _distinct(name.strip() for name in path or () if name)
         short = (value.strip() for column in columns for value in column[row] if is_attribute(value))
         measures = (match[0] for match in _MEASURE.finditer(f"{title}\n{text}"))
         seen = {fold(name) for name in categories}
-        found.append(Attributes(categories, _distinct((*short, *measures), seen=seen)))
-    return found
+        attributes.append(Attributes(categories, _distinct((*short, *measures), seen=seen)))
+    return attributes
 
 
 def is_attribute(value: str) -> bool:

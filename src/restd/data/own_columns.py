@@ -200,7 +200,7 @@ class Guess:
     def result(self, kind: TableKind) -> GuessedColumns:
         """Return what was found."""
         columns, reasons = (
-            {name: found[name] for name in self.known if name in found} for found in (self.columns, self.reasons)
+            {name: values[name] for name in self.known if name in values} for values in (self.columns, self.reasons)
         )
         return GuessedColumns(kind, columns, reasons, tuple(self.remarks))
 

@@ -75,14 +75,14 @@ class Study:
         """A stored evaluation; one that was measured by other rules than the study's is refused."""
         evaluation = Evaluation.load(evaluation_folder(self.comparison, name))
         rules, card = self._rules, evaluation.card
-        found = {"judgments": card.judgments, "snapshot": card.snapshot, "relevance": card.relevance}
+        stated = {"judgments": card.judgments, "snapshot": card.snapshot, "relevance": card.relevance}
         if card.decoding.get("ranker") == rules["ranker"]:  # a baseline decodes in its own way
-            found |= {**dict.fromkeys(_OPTIONAL), **card.decoding}
-            if found["heads"] == NO_HEADS and rules["heads"] is not None:
-                found["heads"] = rules["heads"]
-        other = [key for key in found if key in rules and found[key] != rules[key]]
+            stated |= {**dict.fromkeys(_OPTIONAL), **card.decoding}
+            if stated["heads"] == NO_HEADS and rules["heads"] is not None:
+                stated["heads"] = rules["heads"]
+        other = [key for key in stated if key in rules and stated[key] != rules[key]]
         if other:
-            shown = "; ".join(f"{key}: {_short(found[key])} instead of {_short(rules[key])}" for key in other)
+            shown = "; ".join(f"{key}: {_short(stated[key])} instead of {_short(rules[key])}" for key in other)
             raise DataError(
                 f"{name} of {self.comparison.out} was measured by other rules than the study's ({shown}), so its "
                 "values cannot be averaged with the others'. A comparison that was interrupted leaves such a mixture: "

@@ -186,9 +186,9 @@ def find_pooling(encoder: Encoder, *, limit: int, unit: bool = True) -> Pooling:
     inputs = states_of(encoder, _PROBES, limit=limit).batch(np.arange(len(_PROBES)))
     wanted = torch.from_numpy(np.asarray(encoder.encode(_PROBES), np.float32))
     for pooling in cast(tuple[Pooling, ...], ("mean", "first")):
-        found = pool(inputs.values, inputs.mask, pooling)
-        if found.shape == wanted.shape:
-            both = [functional.normalize(points, dim=-1) if unit else points for points in (found, wanted)]
+        pooled = pool(inputs.values, inputs.mask, pooling)
+        if pooled.shape == wanted.shape:
+            both = [functional.normalize(points, dim=-1) if unit else points for points in (pooled, wanted)]
             if torch.allclose(*both, rtol=_ALIKE, atol=_ALIKE):
                 return pooling
     raise ConfigError(
