@@ -184,6 +184,17 @@ def test_an_index_of_another_encoder_is_refused(world, tmp_path):
         made(world[1], encoder=tiny_sentence_model(tmp_path))
 
 
+def test_where_it_cannot_be_had_auto_leaves_it_out_and_says_why(world, tmp_path, caplog):
+    _, model = made(world[1], geometry="auto")
+    assert model.geometry is not None
+    assert model.config.geometry is True
+    _, model = made(world[1], geometry="auto", encoder=tiny_sentence_model(tmp_path))
+    assert model.geometry is None
+    assert model.config.geometry is False
+    assert "starts without the geometry of the index" in caplog.text
+    assert "queries are read by" in caplog.text
+
+
 def test_settings_and_geometry_must_agree():
     with pytest.raises(ConfigError, match=r"compact.geometry is True, but the geometry of an index was not given"):
         tiny_compact(geometry=True)

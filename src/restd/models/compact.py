@@ -1,9 +1,10 @@
 """The default retriever: a pretrained sentence encoder and a small decoder, for machines without an accelerator."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from jaxtyping import Float, Int64
@@ -29,6 +30,8 @@ from restd.models.decode_protocol import Normalizer, Stepper
 from restd.models.query_encoder import find_encoder
 from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class CompactConfig:
@@ -46,7 +49,7 @@ class CompactConfig:
         dropout: share of activations dropped in training.
         steps: latent steps before the first code, as in CaLIR.
         geometry: start as good as the index: add to each level's logits how near its codewords are to what the codes so
-            far left of the query's own latent.
+            far left of the query's own latent; `auto` where the index can say how it projects queries.
         geometry_rate: learning rate of the projection that gives this latent, as a share of the decoder's.
     """
 
@@ -60,7 +63,7 @@ class CompactConfig:
     feed: int = 4
     dropout: float = 0.1
     steps: int = 0
-    geometry: bool = False
+    geometry: bool | Literal["auto"] = False
     geometry_rate: float = 0.1
 
     def __post_init__(self) -> None:
@@ -112,7 +115,7 @@ class CompactBackbone(Backbone):
         seed: int,
         geometry: LatentGeometry | None = None,
     ) -> None:
-        if config.geometry != (geometry is not None):
+        if config.geometry is not (geometry is not None):
             raise ConfigError(
                 f"compact.geometry is {config.geometry}, but the geometry of an index was "
                 f"{'not ' if geometry is None else ''}given; make the model with make_backbone."
@@ -211,7 +214,13 @@ def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
     encoder = find_encoder(own.encoder, context.index, context.folder)
     geometry = None
     if own.geometry:
-        geometry = LatentGeometry.of_index(context.index, encoder, limit=own.max_tokens)
+        try:
+            geometry = LatentGeometry.of_index(context.index, encoder, limit=own.max_tokens)
+        except ConfigError as error:
+            if own.geometry != "auto":
+                raise
+            logger.warning("The decoder starts without the geometry of the index. %s", error)
+        own = replace(own, geometry=geometry is not None)
     return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
 
 
