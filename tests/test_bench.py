@@ -104,7 +104,6 @@ def test_search_times_a_hybrid_beside_its_beam(monkeypatch):
     from restd.bench import search
 
     monkeypatch.setattr(search, "_CODES", 32)
-    monkeypatch.setattr(search, "_BEAM", 10)
     monkeypatch.setattr(search, "_TOGETHER", 4)
     monkeypatch.setattr(search, "fitting_queries", few(search.fitting_queries))
     found = search.bench_search(items=1_000, rounds=3)
@@ -114,6 +113,9 @@ def test_search_times_a_hybrid_beside_its_beam(monkeypatch):
     assert found["queries"] == 3
     assert found["fit_queries"] == 6
     assert found["fit_seconds"] > 0
+    assert found["beams"] == {"beam": 100, "hybrid": 40}
+    assert found["all_parts_over_beam"] > 0
+    assert found["same_beam_over_beam"] > 0
     assert found["hybrid_over_beam"] == pytest.approx(
         found["milliseconds"]["hybrid"]["median"] / found["milliseconds"]["beam"]["median"]
     )

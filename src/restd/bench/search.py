@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -28,7 +28,9 @@ from restd.snapshot import Companion, Snapshot
 Result = TypeVar("Result")
 
 _LEVELS, _CODES = 4, 256
-_BEAM, _K = 100, 10
+_K = 10
+_KEPT = ("generator", "bm25", "latent", "match")
+"""Parts that fitting keeps on the demo's shop; `all_parts_over_beam` is with every part there is."""
 _TIE = 1e-4
 _TOGETHER = 128
 """Queries that are answered alone and in one batch."""
@@ -39,9 +41,10 @@ def bench_search(items: int = 100_000, rounds: int = 200) -> dict[str, Any]:
     """Search the generated shop by beam and by all parts together, one query at a time and in turn; then fit weights.
 
     Items, texts and judged queries are generated from a seed, and the index is made of them as `restd index` makes it.
-    The decoder's and the heads' weights are random, so that the parts propose hardly any item or prefix in common: the
-    most work there can be. A trained model agrees with the other parts more, and its hybrid takes less. Both sides
-    read queries with the same encoder, and every query is a new one to both.
+    Both sides have their own default beams: 100 prefixes for the plain search, and 40 for the hybrid one, which has
+    other parts to rely on; `same_beam_over_beam` gives the hybrid 100 as well. The decoder's and the heads' weights are
+    random, so that the parts propose hardly any item or prefix in common: the most work there can be. Both sides read
+    queries with the same encoder, and every query is a new one to both.
 
     Args:
         items: in the catalogue.
@@ -52,18 +55,28 @@ def bench_search(items: int = 100_000, rounds: int = 200) -> dict[str, Any]:
         data = Path(folder) / "data"
         tests = read_tests(data, retriever.snapshot, split="test", task="search")
         queries = list(dict.fromkeys(map(str, tests.texts)))[: rounds + 1]
-        hybrid = SearchOptions(k=_K, beam=_BEAM, mode="hybrid")
-        plain = SearchOptions(k=_K, beam=_BEAM)
+        everything, kept = (Fusion(dict.fromkeys(parts, 1.0)) for parts in (available_parts(retriever), _KEPT))
+        plain, hybrid = SearchOptions(k=_K), SearchOptions(k=_K, mode="hybrid")
+        wide = replace(hybrid, beam=plain.settled("search").beam)
+
+        def search(number: int, options: SearchOptions, fusion: Fusion | None = None) -> None:
+            retriever.fusion = fusion
+            retriever.rank([queries[number]], options=options)
+
         times = interleaved(
             {
-                "beam": lambda number: retriever.rank([queries[number]], options=plain),
-                "hybrid": lambda number: retriever.rank([queries[number]], options=hybrid),
+                "beam": lambda number: search(number, plain),
+                "hybrid": lambda number: search(number, hybrid, kept),
+                "all_parts": lambda number: search(number, hybrid, everything),
+                "same_beam": lambda number: search(number, wide, kept),
             },
             len(queries) - 1,
         )
+        retriever.fusion = everything
+        medians = {name: float(np.median(values)) for name, values in times.items()}
         valid = fitting_queries(data, retriever.snapshot)
         return {
-            "hybrid_over_beam": float(np.median(times["hybrid"]) / np.median(times["beam"])),
+            **{f"{name}_over_beam": value / medians["beam"] for name, value in medians.items() if name != "beam"},
             **_agreement(retriever, queries[:_TOGETHER], hybrid),
             **_fitting(retriever, valid),
             "wanted": _TARGETS,
@@ -74,7 +87,8 @@ def bench_search(items: int = 100_000, rounds: int = 200) -> dict[str, Any]:
             "part_milliseconds": part_times(retriever, list(map(str, valid.texts[: rounds + 1])), hybrid),
             "items": items,
             "queries": len(queries) - 1,
-            "beam": _BEAM,
+            "beams": {"beam": plain.settled("search").beam, "hybrid": hybrid.settled("search").beam},
+            "parts": list(_KEPT),
             "setup_seconds": seconds,
             "machine": machine(),
         }
@@ -112,7 +126,7 @@ def _agreement(retriever: Retriever, queries: Sequence[str], options: SearchOpti
 
 def _fitting(retriever: Retriever, valid: TestSet) -> dict[str, Any]:
     """Time of collecting candidates of the validation queries and choosing weights."""
-    seconds, _ = timed(lambda: fit_fusion(retriever, valid, options=SearchOptions(beam=_BEAM), notify=lambda _: None))
+    seconds, _ = timed(lambda: fit_fusion(retriever, valid, notify=lambda _: None))
     return {"fit_seconds": seconds, "fit_queries": len(valid)}
 
 
