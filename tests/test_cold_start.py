@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from restd.analyses.cold_start import cold_start_result
 from restd.data import Catalog, read_judgments, write_dataset
 from restd.data.hold_out import ALSO_KNOWN, ONLY_NEW, hold_out_items
-from restd.data.pairs import pseudo_query_pairs, read_examples
+from restd.data.pairs import read_examples
+from restd.data.pseudo_pairs import describe_items, pseudo_query_pairs
 from restd.errors import ConfigError, DataError
 from restd.evaluate import fit_fusion, fitting_queries
 from restd.evaluate.cold_start import ON_NEW, add_catalog, measure_cold_start
@@ -127,7 +128,8 @@ def test_what_training_reads_has_nothing_of_a_held_out_item(world):
     """Titles share words, so items are told by their brands: each has one of its own."""
     catalog = Catalog(world / "known")
     new = Catalog(world / "new").items_with_texts()[0]
-    drawn = pseudo_query_pairs(catalog, catalog.ids(), per_item=20, kinds=("keywords", "sentence"), seed=0)
+    items = describe_items(catalog, catalog.ids())
+    drawn = pseudo_query_pairs(items, per_item=20, kinds=("keywords", "sentence"), seed=0)
     words = " ".join(drawn.texts).split()
     assert any(word.startswith("brand") for word in words), "brands can be drawn at all"
     assert not {item["brand"] for item in new} & set(words)
