@@ -1,6 +1,8 @@
 """Cold start: nothing of a held-out item is known before it is added, and every part finds it afterwards."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,16 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restd.analyses.cold_start import cold_start_result
+from restd.artifacts import open_artifact
 from restd.data import Catalog, read_judgments, write_dataset
 from restd.data.hold_out import ALSO_KNOWN, ONLY_NEW, hold_out_items
-from restd.data.pairs import pseudo_query_pairs, read_examples
+from restd.data.pairs import read_examples
+from restd.data.pseudo_pairs import describe_items, pseudo_query_pairs
+from restd.encode import Embeddings
 from restd.errors import ConfigError, DataError
 from restd.evaluate import fit_fusion, fitting_queries
 from restd.evaluate.cold_start import ON_NEW, add_catalog, measure_cold_start
 from restd.evaluate.fitting import available_parts
 from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE
-from restd.search import Retriever, SearchOptions
+from restd.index import SidIndex
+from restd.index.sid_index import KIND, SCHEMA
+from restd.models import index_generation
+from restd.models.store import KIND as MODEL_KIND
+from restd.models.store import SCHEMA as MODEL_SCHEMA
+from restd.search import Fusion, Retriever, SearchOptions
 from restd.search.hybrid import collect_candidates
+from restd.snapshot import Snapshot
 from tests.training import COLORS, MATERIALS, THINGS, make_index, run, write_world
 
 PARTS = ["bm25", "dense", "latent", "popularity", "match"]
@@ -127,7 +138,8 @@ def test_what_training_reads_has_nothing_of_a_held_out_item(world):
     """Titles share words, so items are told by their brands: each has one of its own."""
     catalog = Catalog(world / "known")
     new = Catalog(world / "new").items_with_texts()[0]
-    drawn = pseudo_query_pairs(catalog, catalog.ids(), per_item=20, kinds=("keywords", "sentence"), seed=0)
+    items = describe_items(catalog, catalog.ids())
+    drawn = pseudo_query_pairs(items, per_item=20, kinds=("keywords", "sentence"), seed=0)
     words = " ".join(drawn.texts).split()
     assert any(word.startswith("brand") for word in words), "brands can be drawn at all"
     assert not {item["brand"] for item in new} & set(words)
@@ -229,6 +241,93 @@ def test_added_items_are_read_as_the_others_were(world, trained):
 def test_items_that_the_search_has_are_not_new(world, trained):
     with pytest.raises(DataError, match="are in the index already"):
         add_catalog(with_parts(trained), world / "data")
+
+
+def new_to_the_model(retriever):
+    new = retriever.generator.new_items(retriever.snapshot)
+    return {item for item, is_new in zip(retriever.snapshot.ids.to_pylist(), new.tolist(), strict=True) if is_new}
+
+
+def test_generations_count_what_was_added(world, tmp_path):
+    built = SidIndex.load(make_index(world / "known", tmp_path / "index"))
+    assert (built.generation, set(built.item_generations.tolist())) == (0, {0})
+    built.save(tmp_path / "plain")
+    assert "generation" not in open_artifact(tmp_path / "plain", kind=KIND, schema=SCHEMA).table("items").column_names
+    rng = np.random.default_rng(0)
+    width = Embeddings.open(tmp_path / "index" / "embeddings").dim
+    grown = built
+    for ids in (["a", "b"], ["c"]):
+        grown, _ = grown.add(ids, rng.normal(size=(len(ids), width)).astype(np.float32))
+    first = built.table.ids[0].as_py()
+    grown = grown.remove([first, "a"])
+    grown.save(tmp_path / "grown")
+    again = SidIndex.load(tmp_path / "grown")
+    for index in (grown, again):
+        assert index.generation == 2
+        assert index.item_generations.dtype == np.int32
+        assert index.item_generations.tolist() == [0] * (len(built) - 1) + [1, 2]
+    assert grown.layout() == built.layout()
+    later, _ = again.remove(["c"]).add(["d"], rng.normal(size=(1, width)).astype(np.float32))
+    assert later.item_generations.tolist()[-2:] == [1, 3], "a model may have been trained on what is gone"
+    unmarked = replace(again, generation=0, came_in=None)
+    assert Snapshot.of(unmarked).hash == Snapshot.of(again).hash, "rows, SIDs and latents are the same"
+
+
+def test_items_added_after_training_are_new_to_the_model(world, trained, tmp_path):
+    retriever = with_parts(trained)
+    assert new_to_the_model(retriever) == set()
+    add_catalog(retriever, world / "new")
+    assert new_to_the_model(retriever) == ids_of(world / "new")
+    retriever.save(tmp_path / "bundle")
+    again = Retriever.load(tmp_path / "bundle")
+    assert new_to_the_model(again) == ids_of(world / "new")
+    again.remove(list(ids_of(world / "new")))
+    assert new_to_the_model(again) == set()
+
+
+def test_an_index_that_grew_before_training_is_not_new_to_its_model(world, trained, tmp_path):
+    retriever = with_parts(trained)
+    add_catalog(retriever, world / "new")
+    shutil.copytree(world / "index", tmp_path / "index")
+    retriever.index.save(tmp_path / "index" / "index")
+    folder = run(tmp_path / "index", world / "data", tmp_path / "run", updates=2).folder.parent
+    later = Retriever.load(folder)
+    assert later.index.generation == later.generator.trained_on == 1
+    assert new_to_the_model(later) == set()
+    vectors = Embeddings.open(world / "index" / "embeddings").sample(1, seed=0)
+    grown, _ = later.index.add(["later"], vectors)
+    later.replace_snapshot(Snapshot.of(grown))
+    assert new_to_the_model(later) == {"later"}
+    older = open_artifact(folder / "model", kind=MODEL_KIND, schema=MODEL_SCHEMA)
+    del older.manifest.settings["index_generation"]
+    assert index_generation(older) == 0, "models were written before generations were"
+
+
+def test_weight_on_parts_that_learned_from_pairs_alone_still_ranks_new_items(world, trained):
+    retriever = with_parts(trained)
+    add_catalog(retriever, world / "new")
+    texts = [item["title"] for item in Catalog(world / "new").items_with_texts()[0]]
+    retriever.fusion = Fusion({"generator": 1.0})
+    fused, scores = retriever.rank(texts, 60, mode="hybrid")
+    plain, _ = retriever.rank(texts, 60, beam=60)
+    assert np.isfinite(scores[fused >= 0]).all()
+    for own, expected in zip(fused.tolist(), plain.tolist(), strict=True):
+        assert own[:10] == expected[:10]
+
+
+def test_a_search_does_not_hold_new_items_back(world, trained):
+    """The generator has nearly all weight: a new item then stands where words put it, a known one where it did."""
+    retriever = with_parts(trained)
+    add_catalog(retriever, world / "new")
+    items = Catalog(world / "new").items_with_texts()[0]
+    rows = retriever.snapshot.items.rows([item["id"] for item in items], what="test")
+    retriever.fusion = Fusion({"generator": 9.0, "popularity": 9.0, "bm25": 1.0})
+    ranked, _ = retriever.rank([item["title"] for item in items], 10, mode="hybrid")
+    assert (ranked[:, 0] == rows).mean() > 0.9, "words find an item by its own title"
+    knowing = Retriever(retriever.backbone, retriever.snapshot)  # takes all items of its snapshot for known
+    knowing.fusion = retriever.fusion
+    held_back, _ = knowing.rank([item["title"] for item in items], 10, mode="hybrid")
+    assert (held_back[:, 0] == rows).mean() < 0.5
 
 
 @pytest.fixture(scope="module")

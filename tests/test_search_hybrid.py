@@ -208,3 +208,48 @@ def test_scores_of_impossible_candidates_are_zero_after_scaling():
         np.array([[3, 4, -1]]), {"a": np.array([[-np.inf, 2.0, 9.0]])}, {"a": np.array([[True, True, False]])}
     )
     assert table.fused({"a": 2.0}).tolist() == [[0.0, 0.0, -np.inf]]
+
+
+def table_of(scores, new=None):
+    """Candidates of one query, each proposed by every part."""
+    count = len(next(iter(scores.values())))
+    arrays = {part: np.array([values], np.float64) for part, values in scores.items()}
+    proposed = {part: np.ones((1, count), bool) for part in scores}
+    return CandidateTable(np.arange(count)[None], arrays, proposed, None if new is None else np.array([new]))
+
+
+NEW = [False, False, True, True]
+SCORES = {"generator": [9, 1, 0, 0], "popularity": [4, 2, 0, 0], "bm25": [2, 4, 5, 0], "dense": [0, 1, 1, 0.5]}
+
+
+def test_a_new_item_is_not_held_back_by_parts_that_never_saw_it():
+    weights = {"generator": 6.0, "popularity": 2.0, "bm25": 3.0, "dense": 1.0}
+    before, after = table_of(SCORES).fused(weights)[0], table_of(SCORES, NEW).fused(weights)[0]
+    assert before.argmax() == 0
+    assert after.argmax() == 2
+    assert after[:2].tolist() == before[:2].tolist(), "known items are fused as they always were"
+    assert after[2] == pytest.approx((3 * 1.0 + 1 * 1.0) * 12 / 4)
+    assert after[3] == pytest.approx((3 * 0.0 + 1 * 0.5) * 12 / 4)
+
+
+def test_heads_have_a_say_about_new_items():
+    scores = {"generator": [1, 0, 0, 0], "heads": [0, 0.5, 1, 0]}
+    assert table_of(scores, NEW).fused({"generator": 1.0, "heads": 1.0})[0].tolist() == [1.0, 0.5, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{"generator": 1.0}, {"generator": 1.0, "popularity": 2.0}, {"bm25": 3.0}, {"bm25": 1.0, "dense": 1.0}],
+)
+def test_without_parts_of_both_kinds_new_items_are_fused_as_others(weights):
+    mine, plain = table_of(SCORES, NEW).fused(weights), table_of(SCORES).fused(weights)
+    assert np.isfinite(mine).all()
+    assert mine.tolist() == plain.tolist()
+    assert table_of(SCORES, [False] * 4).fused(weights).tolist() == plain.tolist()
+
+
+def test_new_items_that_no_weighted_part_proposes_stay_out():
+    table = table_of(SCORES, NEW)
+    table.proposed["bm25"][0, 2] = False
+    table.proposed["generator"][0, 2] = False
+    assert table.fused({"generator": 1.0, "bm25": 1.0})[0, 2] == -np.inf

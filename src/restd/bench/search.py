@@ -15,7 +15,7 @@ from restd.distill import HorizonHeads
 from restd.evaluate import TestSet, fit_fusion, fitting_queries, read_tests
 from restd.evaluate.fitting import available_parts
 from restd.index import IndexConfig, build_index, with_shape
-from restd.models import Backbone, CompactBackbone, CompactConfig
+from restd.models import CompactBackbone, CompactConfig
 from restd.models.query_encoder import find_encoder
 from restd.rankers import COMPANIONS, RankerContext, make_companion
 from restd.search import Fusion, KeptHeads, Retriever, SearchOptions
@@ -173,8 +173,8 @@ class _TimedCompanion:
 class _TimedGenerator(Generator):
     """A generator whose candidates are timed: reading the query, beam, heads, and exact scores of others' items."""
 
-    def __init__(self, backbone: Backbone, watch: _Stopwatch) -> None:
-        super().__init__(backbone)
+    def __init__(self, timed: Generator, watch: _Stopwatch) -> None:
+        super().__init__(timed.backbone, trained_on=timed.trained_on)
         self.watch = watch
 
     def candidates(self, *arguments: Any, **options: Any) -> Any:
@@ -186,7 +186,7 @@ class _TimedGenerator(Generator):
 def part_times(retriever: Retriever, queries: Sequence[str], options: SearchOptions) -> dict[str, float]:
     """Median milliseconds of each part of a hybrid search, one query at a time; the first query is not counted."""
     watch = _Stopwatch()
-    generator = _TimedGenerator(retriever.backbone, watch)
+    generator = _TimedGenerator(retriever.generator, watch)
     snapshot = retriever.snapshot
     timed_ones = [cast(Companion, _TimedCompanion(each, watch, each.name)) for each in snapshot.companions]
     snapshot = snapshot.with_companions(timed_ones)

@@ -108,7 +108,12 @@ def _joined(tables: Sequence[CandidateTable]) -> CandidateTable:
         padded([table.rows for table in tables], -1),
         {part: padded([table.scores[part] for table in tables], -np.inf) for part in tables[0].scores},
         {part: padded([table.proposed[part] for table in tables], False) for part in tables[0].proposed},
+        padded([_new(table) for table in tables], False),
     )
+
+
+def _new(table: CandidateTable) -> Bool[np.ndarray, "query candidate"]:
+    return np.zeros(table.rows.shape, bool) if table.new is None else table.new
 
 
 def listwise_weights(

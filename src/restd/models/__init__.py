@@ -22,7 +22,14 @@ from restd.models.registry import (
     make_backbone,
 )
 from restd.models.routing import CachedRoutes, route_texts
-from restd.models.store import open_model, read_backbone, read_description, refuse_other_layout, task_of
+from restd.models.store import (
+    index_generation,
+    open_model,
+    read_backbone,
+    read_description,
+    refuse_other_layout,
+    task_of,
+)
 
 __all__ = [
     "BACKBONES",
@@ -47,6 +54,7 @@ __all__ = [
     "TigerConfig",
     "backbones_for",
     "default_backbone",
+    "index_generation",
     "induce",
     "kind_of",
     "load_weights",

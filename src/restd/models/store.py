@@ -53,6 +53,15 @@ def open_model(folder: Path, *, device: torch.device | str | None = None) -> tup
     return backbone if device is None else backbone.to(device), artifact
 
 
+def index_generation(artifact: Artifact) -> int:
+    """Generation of the index that a model was trained on; items of later ones are new to it.
+
+    Models written before this was recorded count as trained on generation 0: their indexes were written before
+    generations were recorded too, so all items of these have generation 0, and what is added from now on is new.
+    """
+    return artifact.manifest.settings.get("index_generation", 0)
+
+
 def refuse_other_layout(artifact: Artifact, index: SidIndex) -> None:
     """Refuse a model that was trained with other codebooks or levels; items may have come and gone."""
     own, other = artifact.manifest.settings["layout"], index.layout()

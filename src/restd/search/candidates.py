@@ -8,6 +8,9 @@ from jaxtyping import Bool, Float, Int64
 
 GENERATOR, HEADS = "generator", "heads"
 """Parts that come from the model itself; the others are the snapshot's companions, by name."""
+LEARNED_FROM_PAIRS = frozenset({GENERATOR, "popularity"})
+"""Parts that know an item by its training pairs alone: their score of an item without any is ignorance, not evidence
+against it. The heads learned from pairs too, but score an item by its latent, which a new item has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,11 +21,13 @@ class CandidateTable:
         rows: rows of the items in the snapshot; -1 where a query has fewer candidates than others.
         scores: of every candidate, by part.
         proposed: which candidates are in a part's own list, by part.
+        new: which candidates were added after the model was trained; None where none were.
     """
 
     rows: Int64[np.ndarray, "query candidate"]
     scores: Mapping[str, Float[np.ndarray, "query candidate"]]
     proposed: Mapping[str, Bool[np.ndarray, "query candidate"]]
+    new: Bool[np.ndarray, "query candidate"] | None = None
 
     def among(self, parts: Iterable[str]) -> Bool[np.ndarray, "query candidate"]:
         """Candidates that one of these parts proposes."""
@@ -40,10 +45,25 @@ class CandidateTable:
         return scaled, among
 
     def fused(self, weights: Mapping[str, float]) -> Float[np.ndarray, "query candidate"]:
-        """Weighted sums of scaled scores, -inf for no candidate; a part of weight 0 has no say and proposes nothing."""
+        """Weighted sums of scaled scores, -inf for no candidate; a part of weight 0 has no say and proposes nothing.
+
+        Of items that are new to the model, parts in `LEARNED_FROM_PAIRS` have no say: the other parts share their
+        weight in proportion. Where no other part has weight, they keep it.
+
+        >>> rows, all_three = np.array([[3, 4, 5]]), np.ones((1, 3), bool)
+        >>> scores = {"generator": np.array([[1.0, 0.0, 0.0]]), "bm25": np.array([[0.0, 1.0, 1.0]])}
+        >>> table = CandidateTable(rows, scores, dict.fromkeys(scores, all_three), rows == 5)
+        >>> table.fused({"generator": 2.0, "bm25": 1.0}).tolist()
+        [[2.0, 1.0, 3.0]]
+        """
         parts = [part for part, weight in weights.items() if weight]
         scaled, among = self.features(parts)
-        total = scaled @ np.array([weights[part] for part in parts], np.float64)
+        values = np.array([weights[part] for part in parts], np.float64)
+        total = scaled @ values
+        informed = np.array([part not in LEARNED_FROM_PAIRS for part in parts])
+        if self.new is not None and informed.any() and not informed.all():
+            redistributed = np.where(informed, values * (values.sum() / values[informed].sum()), 0.0)
+            total = np.where(self.new, scaled @ redistributed, total)
         return np.where(among, total, -np.inf)
 
 

@@ -89,10 +89,16 @@ def seen_rows(snapshot: Snapshot, queries: Sequence[Query]) -> tuple[Int64[np.nd
 
 
 class Generator:
-    """A trained model that decodes Semantic IDs of a snapshot; safe to use from many threads."""
+    """A trained model that decodes Semantic IDs of a snapshot; safe to use from many threads.
 
-    def __init__(self, backbone: Backbone) -> None:
+    Args:
+        backbone: the model.
+        trained_on: generation of the index it was trained on; items of later ones are new to it.
+    """
+
+    def __init__(self, backbone: Backbone, *, trained_on: int = 0) -> None:
         self.backbone = backbone.eval()
+        self.trained_on = trained_on
         self._stepper = lru_cache(maxsize=None)(self._make_stepper)
 
     @property
@@ -110,6 +116,10 @@ class Generator:
     def prepared(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot as this model searches it: on its device, with the categories it routes to."""
         return replace(snapshot.on(self.device), categories=self.backbone.item_categories(snapshot.ids))
+
+    def new_items(self, snapshot: Snapshot) -> Bool[np.ndarray, "item"]:
+        """Items that were added to the index after this model was trained."""
+        return snapshot.index.item_generations > self.trained_on
 
     def rank(
         self,

@@ -70,7 +70,8 @@ def collect_candidates(
     for name, companion in companions.items():
         scores[name] = np.asarray(companion.scores(queries, rows), np.float64)
     proposed = {name: _membership(rows, own) for name, own in lists.items()}
-    return CandidateTable(rows, scores, proposed)
+    new = generator.new_items(snapshot)
+    return CandidateTable(rows, scores, proposed, new[rows] & (rows >= 0) if new.any() else None)
 
 
 def find_companions(snapshot: Snapshot, parts: Sequence[str]) -> dict[str, Companion]:

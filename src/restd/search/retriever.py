@@ -18,7 +18,7 @@ from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError, RestdError
 from restd.index import SidIndex
-from restd.models import Backbone, CachedRoutes, open_model, refuse_other_layout
+from restd.models import Backbone, CachedRoutes, index_generation, open_model, refuse_other_layout
 from restd.rankers import RankerContext, make_companion
 from restd.search.bundle import fitted_encoder, item_encoder, save_bundle
 from restd.search.candidates import GENERATOR, best_candidates
@@ -47,8 +47,12 @@ class Retriever:
     with. Options are fields of `SearchOptions`, as one value or as keywords.
     """
 
-    def __init__(self, backbone: Backbone, snapshot: Snapshot, *, heads: KeptHeads | None = None) -> None:
-        self._generator = Generator(backbone)
+    def __init__(
+        self, backbone: Backbone, snapshot: Snapshot, *, heads: KeptHeads | None = None, trained_on: int | None = None
+    ) -> None:
+        # a model at hand knows the items it comes with, unless somebody knows better
+        generation = snapshot.index.generation if trained_on is None else trained_on
+        self._generator = Generator(backbone, trained_on=generation)
         self._snapshot = self._generator.prepared(snapshot)
         self.heads = heads
         """Heads kept from training, where they were loaded."""
@@ -95,7 +99,7 @@ class Retriever:
         backbone, artifact = open_model(model, device=device)
         snapshot = Snapshot.load(index, catalog)
         refuse_other_layout(artifact, snapshot.index)
-        retriever = cls(backbone, snapshot)
+        retriever = cls(backbone, snapshot, trained_on=index_generation(artifact))
         retriever.source, retriever.home = artifact.folder, index
         retriever.data = catalog.path if isinstance(catalog, Catalog) else catalog
         if keep_heads:
@@ -306,23 +310,13 @@ class Retriever:
         """The first k of every query, or the whole list of the same search."""
         length = len(snapshot) if whole else options.k
         if options.mode == "hybrid":
-            return self._hybrid(snapshot, queries, options, routes, length)
+            fusion = self.fusion_of(snapshot)
+            table = collect_candidates(
+                self._generator, snapshot, queries, options, parts=fusion.parts, heads=self.heads, routes=routes
+            )
+            return best_candidates(table.rows, table.fused(fusion.weights), length)
         lists = self._generator.rank(snapshot, queries, options, routes=routes, heads=self.heads, whole=whole)
         return stack(lists, length)
-
-    def _hybrid(
-        self,
-        snapshot: Snapshot,
-        queries: Sequence[Query],
-        options: SearchOptions,
-        routes: CachedRoutes | None,
-        length: int,
-    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        fusion = self.fusion_of(snapshot)
-        table = collect_candidates(
-            self._generator, snapshot, queries, options, parts=fusion.parts, heads=self.heads, routes=routes
-        )
-        return best_candidates(table.rows, table.fused(fusion.weights), length)
 
     def fusion_of(self, snapshot: Snapshot) -> Fusion:
         """Weights of a hybrid search: those that were fitted, or fixed ones for the parts that there are."""

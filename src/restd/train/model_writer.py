@@ -80,6 +80,7 @@ class ModelWriter:
             summary[f"category_recall@{width}"] = category_recall(backbone, self.valid, width=width)
         settings = {
             "layout": self.index.layout(),
+            "index_generation": self.index.generation,
             "told": self.job.settings(),
             "identity": self.identity,
             "summary": summary,
