@@ -167,16 +167,43 @@ def test_fitting_is_better_than_any_part_and_is_kept(retriever, trained, tmp_pat
     assert set(board.to_dict()["hybrid_over"]) == set(board.values) - {"hybrid"}
 
 
-def test_a_part_that_cannot_be_made_is_left_out_with_a_warning(retriever, trained, tmp_path, caplog):
-    Fusion({"generator": 1.0, "bm25": 1.0, "popularity": 0.5}).save(trained / "fusion")
-    try:
-        retriever.save(tmp_path / "bundle")
-    finally:
-        shutil.rmtree(trained / "fusion")
+@pytest.fixture
+def fitted_beside(trained):
+    Fusion({"generator": 1.0, "bm25": 1.0, "dense": 0.7, "popularity": 0.5}).save(trained / "fusion")
+    yield
+    shutil.rmtree(trained / "fusion")
+
+
+def test_a_bundle_has_every_part_of_its_hybrid_search(retriever, fitted_beside, tmp_path, caplog):
+    retriever.load_fusion()
+    queries = ["oak desk", "a steel kettle in red"]
+    rows, scores = retriever.rank(queries, 10, mode="hybrid")
+    retriever.save(tmp_path / "bundle")
+    assert {path.name for path in (tmp_path / "bundle" / "companions").iterdir()} == {"dense", "popularity"}
+    loaded = Retriever.load(tmp_path / "bundle", hybrid=True)
+    assert "Hybrid search without" not in caplog.text
+    again, own = loaded.rank(queries, 10, mode="hybrid")
+    assert again.tolist() == rows.tolist()
+    assert np.allclose(own, scores, atol=1e-6)
+    loaded.add([{"id": "new", "title": "purple oak desk"}])
+    assert "new" in {hit.item for hit in loaded.search("purple oak desk", k=3, mode="hybrid")}
+
+
+def test_a_part_that_cannot_be_made_is_left_out_with_a_warning(retriever, fitted_beside, tmp_path, caplog):
+    retriever.set_companions(["bm25"])
+    retriever.save(tmp_path / "bundle")
     loaded = Retriever.load(tmp_path / "bundle", hybrid=True)
     assert "Hybrid search without popularity" in caplog.text
-    assert loaded.fusion.weights == {"generator": 1.0, "bm25": 1.0, "popularity": 0.0}
+    assert loaded.fusion.weights == {"generator": 1.0, "bm25": 1.0, "dense": 0.0, "popularity": 0.0}
     assert len(loaded.search("oak desk", k=5, mode="hybrid")) == 5
+
+
+def test_parts_of_another_snapshot_are_refused(retriever, fitted_beside, tmp_path, caplog):
+    retriever.save(tmp_path / "bundle")
+    Retriever.load(tmp_path / "bundle").index.remove(["red-oak-desk"]).save(tmp_path / "bundle" / "index")
+    loaded = Retriever.load(tmp_path / "bundle", hybrid=True)
+    assert "was made for the snapshot" in caplog.text
+    assert loaded.fusion.weights["dense"] == 0.0
 
 
 def test_too_few_queries_give_fixed_weights_and_say_so(retriever):

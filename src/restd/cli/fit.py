@@ -11,6 +11,7 @@ from restd.cli.options import Beam, Json, Model, OptionalIndex, SearchDevice, se
 from restd.errors import ConfigError
 
 if TYPE_CHECKING:
+    from restd.evaluate import FittingSet
     from restd.search import Fusion, Retriever
 
 
@@ -49,18 +50,33 @@ def fit(
 
 def fit_retriever(retriever: "Retriever", *, names: list[str] | None = None, beam: int | None = None) -> "Fusion":
     """Fit a loaded retriever's hybrid search on the validation queries of its data, and keep the weights."""
-    from restd.evaluate import fit_fusion, fitting_queries
+    return fit_and_collect(retriever, names=names, beam=beam)[0]
+
+
+def fit_and_collect(
+    retriever: "Retriever", *, names: list[str] | None = None, beam: int | None = None
+) -> "tuple[Fusion, FittingSet | None]":
+    """Fit and keep the weights; also returns the validation queries with their candidates, where there are any."""
+    from restd.evaluate import collect, fitting_queries
+    from restd.evaluate.fitting import available_parts, fit_collected
+    from restd.search import Fusion
     from restd.search.fusion import FOLDER
 
     if retriever.data is None or retriever.source is None:
         raise ConfigError("A hybrid search is fitted on judged queries; pass --data, the folder that has them.")
     tests = fitting_queries(retriever.data, retriever.snapshot)
-    notify(f"Fitting the hybrid search on {len(tests):,} validation queries")
     add_parts(retriever, names or [])
-    fusion = fit_fusion(retriever, tests, options=search_options(beam=beam), notify=notify)
+    parts, valid = available_parts(retriever), None
+    if len(tests):
+        notify(f"Fitting the hybrid search on {len(tests):,} validation queries")
+        valid = collect(retriever, tests, parts=parts, options=search_options(beam=beam))
+        fusion = fit_collected(retriever, valid, notify=notify)
+    else:
+        notify("There are no validation queries to choose weights by; fixed ones are used")
+        fusion = Fusion.fixed(parts)
     fusion.save(retriever.source.parent / FOLDER)
     retriever.fusion = fusion
-    return fusion
+    return fusion, valid
 
 
 def add_parts(retriever: "Retriever", names: list[str]) -> None:

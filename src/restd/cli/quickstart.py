@@ -12,13 +12,13 @@ from restd.cli.columns import column_pairs
 from restd.cli.console import note, notify, show, show_json
 from restd.cli.device import use_device
 from restd.cli.evaluate import show_board
-from restd.cli.fit import add_parts, fit_retriever, show_fusion
+from restd.cli.fit import fit_and_collect, show_fusion
 from restd.cli.options import ColumnMap, Device, Json
 from restd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from restd.evaluate import Scoreboard
-    from restd.search import Retriever
+    from restd.evaluate import FittingSet, Scoreboard
+    from restd.search import Fusion, Retriever
     from restd.train import Job
 
 DATA, INDEX, MODEL, BUNDLE, REPORT, SUMMARY = "data", "index", "model", "bundle", "report", "summary.json"
@@ -75,10 +75,10 @@ def quickstart(
     job = _job(data, index, out, minutes=minutes, seed=seed, device=device, made_up=made_up)
     _train(job)
     retriever = Retriever.load(job.out, index, data)
-    fusion = fit_retriever(retriever)
+    fusion, valid = fit_and_collect(retriever)
     if not as_json:
         show_fusion(fusion)
-    board, count = _measure(retriever, data)
+    board, count = _measure(retriever, fusion, valid, data)
     retriever.save(out / BUNDLE)
     summary = _summary(board, seconds=time.monotonic() - start)
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -160,21 +160,23 @@ def _train(job: "Job") -> None:
     train_retriever(job, notify=notify, validate=ranked_validation(job))
 
 
-def _measure(retriever: "Retriever", data: Path) -> "tuple[Scoreboard, int]":
+def _measure(
+    retriever: "Retriever", fusion: "Fusion", valid: "FittingSet | None", data: Path
+) -> "tuple[Scoreboard, int]":
     """The fitted search beside its parts, on test queries that nothing was chosen by."""
-    from restd.evaluate import collect, fitting_queries, read_tests, score_board
+    from restd.evaluate import collect, read_tests, score_board
     from restd.evaluate.fitting import available_parts
     from restd.evaluate.scoreboard import DEEPEST
     from restd.search import SearchOptions
 
-    add_parts(retriever, [])
-    parts, options = available_parts(retriever), SearchOptions()
-    deep = SearchOptions(k=DEEPEST)
+    if valid is None:
+        raise ConfigError(f"{data} has no validation queries, so the parts cannot be weighed; mark some as valid.")
     tests = read_tests(data, retriever.snapshot, split="test")
     notify(f"Measuring on {len(tests):,} test queries")
-    valid = collect(retriever, fitting_queries(data, retriever.snapshot), parts=parts, options=options)
-    assert retriever.fusion is not None
-    return score_board(retriever.fusion, valid, collect(retriever, tests, parts=parts, options=deep)), len(tests)
+    deep = SearchOptions(k=DEEPEST)
+    return score_board(fusion, valid, collect(retriever, tests, parts=available_parts(retriever), options=deep)), len(
+        tests
+    )
 
 
 def _summary(board: "Scoreboard", *, seconds: float) -> dict[str, Any]:

@@ -227,7 +227,20 @@ def fit_fusion(
     if not len(tests):
         notify("There are no validation queries to choose weights by; fixed ones are used")
         return Fusion.fixed(parts)
-    fitting = collect(retriever, tests, parts=parts, options=options or SearchOptions())
+    return fit_collected(
+        retriever, collect(retriever, tests, parts=parts, options=options or SearchOptions()), notify=notify
+    )
+
+
+def fit_collected(retriever: Retriever, fitting: FittingSet, *, notify: Notify) -> Fusion:
+    """Fit the weights on candidates that were collected before.
+
+    Args:
+        retriever: whose candidates they are.
+        fitting: validation queries with the candidates of every part.
+        notify: receives progress messages.
+    """
+    parts, tests = list(fitting.table.scores), fitting.tests
     single = {
         part: float(fitting.values(fitting.table.fused({part: 1.0})).mean())
         for part in parts

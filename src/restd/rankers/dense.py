@@ -69,6 +69,17 @@ class Dense:
             following.add(unit(vectors))
         return Dense(following, self.encoder, snapshot.hash)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a bundle keeps of it: a bundle has no embeddings."""
+        return {"vectors": self.vectors.reconstruct_n(0, self.items)}
+
+    @classmethod
+    def restore(cls, vectors: Float[np.ndarray, "item dim"], encoder: Encoder, snapshot: Snapshot) -> "Dense":
+        """The same from what `arrays` gave."""
+        restored = faiss.IndexFlatIP(vectors.shape[1])
+        restored.add(vectors)
+        return cls(restored, encoder, snapshot.hash)
+
 
 def unit(vectors: Float[np.ndarray, "row dim"]) -> Float[np.ndarray, "row dim"]:
     """Vectors scaled to unit length, as float32; zeros stay zeros."""
@@ -84,6 +95,7 @@ RANKERS.add(
             "search": RankerTask(
                 lambda context: Dense.of(context.snapshot, context.embeddings(), encoder=context.encoder()),
                 {"search": "exact inner product of unit vectors"},
+                restore=lambda arrays, context: Dense.restore(arrays["vectors"], context.encoder(), context.snapshot),
             )
         },
     )

@@ -65,6 +65,10 @@ class Popularity:
         added = 0 if vectors is None else len(vectors)
         return Popularity(np.concatenate([self.counts[kept], np.zeros(added)]), snapshot.hash)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a bundle keeps of it: a bundle has no judgments to count again."""
+        return {"counts": self.counts}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistoryPopularity:
@@ -107,6 +111,7 @@ RANKERS.add(
             "search": RankerTask(
                 lambda context: Popularity.of(context.snapshot, context.data),
                 {"search": "training pairs of an item"},
+                restore=lambda arrays, context: Popularity(arrays["counts"], context.snapshot.hash),
             ),
             "recommend": RankerTask(
                 lambda context: HistoryPopularity.of(context.snapshot, context.histories(), seen=context.seen),

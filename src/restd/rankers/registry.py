@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from restd.data import Histories, Task
 from restd.encode import Embeddings, Encoder, RememberedEncoder
 from restd.errors import ArtifactError, ConfigError, DataError
@@ -91,11 +93,13 @@ class RankerTask:
         decoding: how it ranks, for the protocol card.
         seen: for histories: whether items of the history may be in the list: `optional`, as the context says, or
             `never`; None where there are no histories.
+        restore: makes it from what its `arrays` gave, for rankers that a bundle could not make again.
     """
 
     make: Callable[[RankerContext], Ranker]
     decoding: Mapping[str, Any]
     seen: Literal["optional", "never"] | None = None
+    restore: Callable[[Mapping[str, np.ndarray], RankerContext], Companion] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,18 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from restd.artifacts import create, open_artifact
 from restd.data import dataset
 from restd.distill.heads import FOLDER as HEADS
-from restd.encode import Encoder, is_fitted, read_encoder, write_encoder
+from restd.encode import Encoder, RememberedEncoder, is_fitted, read_encoder, write_encoder
 from restd.index import SidIndex
 from restd.models.query_encoder import find_encoder, refuse_other_encoder
 from restd.models.store import FOLDER as MODEL
+from restd.rankers import RankerContext
 from restd.search.fusion import FOLDER as FUSION
 from restd.snapshot import Snapshot
 
@@ -77,6 +79,13 @@ def fitted_encoder(snapshot: Snapshot, home: Path | None) -> Encoder | None:
         return None
     known = (home / "embeddings").is_dir() or (home.parent / ENCODER).is_dir()
     return item_encoder(snapshot, home) if known else None
+
+
+def companion_context(snapshot: Snapshot, data: Path, home: Path, shared: dict[str, Any]) -> RankerContext:
+    """What the parts of a hybrid search are made from; an encoder that was fitted to the items may be in a bundle."""
+    if "encoder" not in shared and (encoder := fitted_encoder(snapshot, home)) is not None:
+        shared["encoder"] = RememberedEncoder(encoder)
+    return RankerContext(snapshot, data, home, shared=shared)
 
 
 def _is_bundle(folder: Path) -> bool:

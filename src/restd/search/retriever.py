@@ -19,8 +19,9 @@ from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError, RestdError
 from restd.index import SidIndex
 from restd.models import Backbone, CachedRoutes, index_generation, open_model, refuse_other_layout
-from restd.rankers import RankerContext, make_companion
-from restd.search.bundle import fitted_encoder, item_encoder, save_bundle
+from restd.rankers import make_companion
+from restd.rankers.stored import read_companion, write_companions
+from restd.search.bundle import companion_context, fitted_encoder, item_encoder, save_bundle
 from restd.search.candidates import GENERATOR, best_candidates
 from restd.search.candidates import HEADS as HEADS_PART
 from restd.search.explain import Explanation, explain
@@ -114,7 +115,7 @@ class Retriever:
     def load_fusion(self) -> None:
         """Load the weights that were fitted for this model, and the parts that they name; fixed ones otherwise.
 
-        A part that cannot be made here is left out with a warning: a bundle has no embeddings and no judgments.
+        A part that cannot be made here is left out with a warning.
         """
         if self.source is None:
             raise ConfigError("Fitted weights are found beside the model; load the retriever from its folder.")
@@ -195,7 +196,8 @@ class Retriever:
                 f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
                 "know; make the ranker yourself, or load the retriever from its folder."
             )
-        return make_companion(name, RankerContext(self._snapshot, self.data, self.home, shared=self._shared))
+        context = companion_context(self._snapshot, self.data, self.home, self._shared)
+        return read_companion(self.home.parent, name, context) or make_companion(name, context)
 
     @overload
     def search(
@@ -383,6 +385,8 @@ class Retriever:
         snapshot = self._snapshot
         encoder = fitted_encoder(snapshot, self.home)
         save_bundle(folder, model=self.source, snapshot=snapshot, encoder=encoder)
+        parts = [part.name for part in snapshot.companions] if self.fusion is None else self.fusion.parts
+        write_companions(folder, [companion for companion in snapshot.companions if companion.name in parts])
 
 
 def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]) -> SearchOptions:
