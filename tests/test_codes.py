@@ -148,3 +148,14 @@ def test_names_of_stored_codebooks():
 
 def test_the_papers_numbers():
     assert (PAPER_TEMPERATURE, PAPER_ENTROPY) == (0.2, 0.57)
+
+
+def test_the_nearest_codeword_is_the_same_by_products_as_by_faiss(rng):
+    from restd.codes.codebooks import nearest_by_products
+
+    codewords = torch.from_numpy(rng.normal(size=(9, 4)).astype(np.float32))
+    vectors = torch.from_numpy(rng.normal(size=(200, 4)).astype(np.float32))
+    expected = torch.cdist(vectors.double(), codewords.double()).argmin(1)
+    assert torch.equal(nearest(vectors, codewords), expected)
+    assert torch.equal(nearest_by_products(vectors, codewords), expected)
+    assert nearest_by_products(vectors[:0], codewords).tolist() == []

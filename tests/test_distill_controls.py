@@ -350,3 +350,11 @@ def test_raw_teacher_when_correction_is_off():
     assert (raw.argmax(-1) != base.geometry.stored(rows)).any(), "nothing to correct: the test is empty"
     with pytest.raises(ConfigError, match="floor"):
         Correction(floor=1.2)
+
+
+def test_two_training_items_are_enough_to_shuffle():
+    base = crowd(items=5)
+    swapped = everything(shuffled(base, torch.tensor([1, 3]), seed=0))
+    assert torch.equal(swapped[1], everything(base)[3])
+    with pytest.raises(ConfigError, match="at least 2 training items"):
+        shuffled(base, torch.tensor([1]), seed=0)

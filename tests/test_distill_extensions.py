@@ -105,3 +105,12 @@ def test_a_trie_of_other_sids_is_refused():
         TrieTeacher(base, Trie.of(sids[(sids != sids[39]).any(axis=1)], base.geometry.sizes))
     with pytest.raises(ConfigError, match="SIDs with 3 codes, got one with 2"):
         TrieTeacher(base, Trie.of(sids[:, :2], base.geometry.sizes[:2]))
+
+
+def test_a_trie_teacher_of_levels_of_very_different_size():
+    geometry = made(0, sizes=(2, 5), items=30)
+    trie = Trie.of(geometry.sids.numpy().astype(np.int16), geometry.sizes)
+    values = everything(TrieTeacher(teacher_of(geometry), trie))
+    assert values.shape[1:] == (2, 5)
+    assert torch.allclose(values.sum(-1), torch.ones(30, 2), atol=1e-5)
+    assert bool((values[:, 0, 2:] == 0).all())

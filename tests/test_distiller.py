@@ -298,6 +298,7 @@ def call(module, **changes):
         ({"states": states()[..., :-1]}, r"Expected states of shape \(5, 3, 24\)"),
         ({"states": states(levels=4)}, r"Expected states of shape \(5, 3, 24\)"),
         ({"rows": torch.tensor([0, 1, 2, 3, 12])}, "between 0 and 11"),
+        ({"rows": torch.tensor([0, 1, 2, 3, 13])}, "between 0 and 11"),
         ({"rows": torch.tensor([-1, 1, 2, 3, 4])}, "got rows from -1"),
         ({"states": states() * torch.nan}, "NaN or infinite"),
     ],
@@ -333,6 +334,8 @@ def test_bad_weights_and_tensors():
     geometry = made(0)
     with pytest.raises(ConfigError, match=r"need latents \[item, 3\].*got \(12, 2\)"):
         Geometry.of(geometry.codebooks, geometry.latents[:, :2], geometry.sids)
+    with pytest.raises(ConfigError, match=r"need latents \[item, 3\].*got \(12, 4\)"):
+        Geometry.of(geometry.codebooks, torch.cat([geometry.latents, geometry.latents[:, :1]], dim=1), geometry.sids)
     with pytest.raises(ConfigError, match="SIDs and codebooks of the same index"):
         Geometry.of(geometry.codebooks.values[:, :3], geometry.latents, geometry.sids)
     with pytest.raises(ConfigError, match="must be finite"):
@@ -367,3 +370,12 @@ def test_short_sids_have_all_their_levels_supervised_at_the_default_horizon(leve
     )
     assert torch.equal(loss, expected)
     assert by_default.last.by_cell.shape == (levels, levels)
+
+
+def test_new_heads_are_drawn_from_their_seed_with_a_small_spread():
+    heads = HorizonHeads(64, 8, horizon=2)
+    for weights in (heads.inner.detach(), heads.outer.detach()):
+        assert abs(float(weights.std()) - 0.02) < 0.002
+        assert abs(float(weights.mean())) < 0.002
+    assert torch.equal(heads.inner, HorizonHeads(64, 8, horizon=2, seed=0).inner)
+    assert not torch.equal(heads.inner, HorizonHeads(64, 8, horizon=2, seed=1).inner)

@@ -176,3 +176,15 @@ def test_lists_of_codes_answer_as_bitmaps_do(table):
     for depth in range(trie.levels):
         nodes = torch.arange(-1, trie.nodes(depth))
         assert torch.equal(listed.children(depth, nodes), trie.children(depth, nodes))
+
+
+def test_leaves_of_one_item_each_need_no_list_of_items():
+    sids = np.stack([np.arange(400) // 20, np.arange(400) % 20], axis=1).astype(np.int16)
+    assert Trie.of(sids, (20, 20)).leaf_first is None
+    shared = np.concatenate([sids, sids[:1]])
+    trie = Trie.of(shared, (20, 20))
+    assert trie.leaf_first is not None
+    keep = torch.ones(401, dtype=torch.bool)
+    assert trie.restrict(keep).leaf_first is not None
+    keep[400] = False
+    assert trie.restrict(keep).leaf_first is None
