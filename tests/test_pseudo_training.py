@@ -1,6 +1,7 @@
 """Training with pseudo-queries: new draws by epoch, tables of one's own, and items that are held out."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -303,3 +304,23 @@ def test_impossible_settings_are_refused(world, tmp_path, name):
     config = job(world[1], world[0], tmp_path / "run").config
     with pytest.raises(ConfigError, match=f"train.{name} must be at least 1"):
         replace(config.train, **{name: 0})
+
+
+def test_validation_queries_and_pseudo_queries_are_enough(world, tmp_path):
+    data, index = world
+    judged = [json.loads(line) for line in (data / "judgments.jsonl").read_text("utf-8").splitlines()]
+    unjudged = tmp_path / "unjudged"
+    shutil.copytree(data, unjudged)
+    lines = [json.dumps({**row, "split": "valid"}) + "\n" for row in judged[:40]]
+    (unjudged / "judgments.jsonl").write_text("".join(lines), "utf-8")
+    ids = SidIndex.load(index).table.ids
+    with pytest.raises(DataError, match="has no training pairs"):
+        read_pairs(unjudged, ids)
+    loop = prepared((unjudged, index), tmp_path / "run", "train.pseudo_queries=2", objective="restd")
+    drawn = pseudo_query_pairs(describe_items(Catalog(data), ids), per_item=2, seed=42)
+    assert named(loop.train.pairs) == named(drawn)
+    assert len(loop.valid.pairs) == len(read_pairs(unjudged, ids, need_training=False).valid) > 0
+    aligned, _ = align.query_pairs(Catalog(unjudged), unjudged, AlignConfig(pseudo_queries=1))
+    assert len(aligned) == len(ids)
+    with pytest.raises(DataError, match="has no training pairs"):
+        align.query_pairs(Catalog(unjudged), unjudged, AlignConfig(pseudo_queries=0))

@@ -101,9 +101,16 @@ class Examples(NamedTuple):
     """Messages about what was left out."""
 
 
-def read_examples(data: Path, ids: pa.StringArray, *, task: Task) -> Examples:
-    """Pairs of a data set: of judged queries, or of histories and what came next."""
-    return read_pairs(data, ids) if task == "search" else read_next_items(data, ids)
+def read_examples(data: Path, ids: pa.StringArray, *, task: Task, need_training: bool = True) -> Examples:
+    """Pairs of a data set: of judged queries, or of histories and what came next.
+
+    Args:
+        data: folder of the data set.
+        ids: of the index's items.
+        task: whether queries or histories are read.
+        need_training: refuse judgments without training pairs; not needed where pseudo-queries are learned.
+    """
+    return read_pairs(data, ids, need_training=need_training) if task == "search" else read_next_items(data, ids)
 
 
 def read_next_items(data: Path, ids: pa.StringArray) -> Examples:
@@ -134,11 +141,16 @@ def read_next_items(data: Path, ids: pa.StringArray) -> Examples:
     return Examples(train, valid, tuple(remarks))
 
 
-def read_pairs(data: Path, ids: pa.StringArray) -> Examples:
+def read_pairs(data: Path, ids: pa.StringArray, *, need_training: bool = True) -> Examples:
     """Training and validation pairs of judged queries.
 
     A pair is a judgment with a grade above zero. Where no query is marked for validation, a tenth of the training
     queries is, selected by a hash of their text.
+
+    Args:
+        data: folder of the data set.
+        ids: of the index's items.
+        need_training: refuse judgments without training pairs; without it, validation queries are enough.
     """
     judgments = read_judgments(data)
     known = pc.is_in(judgments["item"], value_set=ids)
@@ -147,7 +159,7 @@ def read_pairs(data: Path, ids: pa.StringArray) -> Examples:
         refuse_unknown_items(judgments, ids, path=find_table(data, "judgments"))
     positive = judgments.filter(pc.and_(known, pc.greater(judgments["grade"], 0.0)))
     split = np.asarray(positive["split"].to_pylist(), dtype=object)
-    if not (split == "train").any():
+    if not (split == "train").any() and (need_training or not (split == "valid").any()):
         graded = pc.sum(pc.greater(judgments["grade"], 0.0)).as_py()
         raise DataError(
             f"{data} has no training pairs: of {len(judgments):,} judgments {graded:,} have a grade above zero, and "
@@ -155,7 +167,7 @@ def read_pairs(data: Path, ids: pa.StringArray) -> Examples:
         )
     if not (split == "valid").any():
         split = _with_validation(positive["query"].to_pylist(), split)
-    if not (split == "train").any() or not (split == "valid").any():
+    if (need_training and not (split == "train").any()) or not (split == "valid").any():
         raise DataError(f"{data} has too few training queries to hold some out for validation; expected at least two.")
     remarks = (f"{unknown:,} judgments name items that the index does not have; they are left out",) if unknown else ()
     return Examples(_pairs(positive, split == "train", ids), _pairs(positive, split == "valid", ids), remarks)

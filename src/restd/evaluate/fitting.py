@@ -61,7 +61,7 @@ def fitting_queries(data: Path, snapshot: Snapshot) -> TestSet:
     try:
         tests = read_tests(data, snapshot, split="valid", task="search")
     except DataError:
-        tests = _as_tests(read_pairs(data, snapshot.ids).valid, snapshot)
+        tests = _as_tests(read_pairs(data, snapshot.ids, need_training=False).valid, snapshot)
     return some_queries(tests, MOST_QUERIES) if len(tests) > MOST_QUERIES else tests
 
 

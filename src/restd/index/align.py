@@ -116,7 +116,7 @@ def query_pairs(catalog: Catalog, judgments: Path | None, settings: AlignConfig)
     ids = catalog.ids()
     train = valid = None
     if judgments is not None:
-        train, valid, _ = read_pairs(judgments, ids)
+        train, valid, _ = read_pairs(judgments, ids, need_training=not settings.pseudo_queries)
         valid = valid.some(_VALIDATION)
     if settings.pseudo_queries:
         items = describe_items(catalog, ids)

@@ -110,7 +110,9 @@ def _prepare(
     job: Job, index: SidIndex, accelerator: Accelerator, identity: str, notify: Notify, validate: Validate | None
 ) -> tuple[Loop, ModelWriter]:
     """Everything a run needs before its first update."""
-    pairs, valid, remarks = read_examples(job.data, index.table.ids, task=job.task)
+    config = job.config.train
+    learns_more = bool(config.pseudo_queries or config.pseudo_table)
+    pairs, valid, remarks = read_examples(job.data, index.table.ids, task=job.task, need_training=not learns_more)
     for remark in remarks:
         notify(remark)
     valid = valid.some(job.config.train.judged)
