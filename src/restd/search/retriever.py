@@ -145,6 +145,11 @@ class Retriever:
         return self._snapshot
 
     @property
+    def snapshot_search(self) -> SnapshotSearch:
+        """What a search that begins now keeps to its end, whatever is added, removed or set meanwhile."""
+        return SnapshotSearch(self._generator, self._snapshot, self.heads, self.fusion)
+
+    @property
     def snapshot_hash(self) -> str:
         """Hash of what is searched now."""
         return self._snapshot.hash
@@ -216,7 +221,7 @@ class Retriever:
         """
         texts = [query] if isinstance(query, str) else list(query)
         settled = _merged(options, k, keywords).settled("search")
-        hits = self._search().hits(texts, settled, contributions=contributions)
+        hits = self.snapshot_search.hits(texts, settled, contributions=contributions)
         return hits[0] if isinstance(query, str) else hits
 
     @overload
@@ -259,12 +264,8 @@ class Retriever:
         """
         histories, many = as_histories(history)
         settled = _merged(options, k, keywords).settled("recommend", seen=False)
-        hits = self._search().hits(histories, settled, contributions=contributions)
+        hits = self.snapshot_search.hits(histories, settled, contributions=contributions)
         return hits if many else hits[0]
-
-    def _search(self) -> SnapshotSearch:
-        """What a search that begins now keeps to its end."""
-        return SnapshotSearch(self._generator, self._snapshot, self.heads, self.fusion)
 
     def rank(
         self,
@@ -285,11 +286,11 @@ class Retriever:
             keywords: fields of `SearchOptions`, which take precedence.
         """
         settled = _merged(options, k, keywords).settled(_task(queries))
-        return self._search().rank(queries, settled, routes=routes)
+        return self.snapshot_search.rank(queries, settled, routes=routes)
 
     def fusion_of(self, snapshot: Snapshot) -> Fusion:
         """Weights of a hybrid search: those that were fitted, or fixed ones for the parts that there are."""
-        return replace(self._search(), snapshot=snapshot).weights()
+        return replace(self.snapshot_search, snapshot=snapshot).weights()
 
     def explain(
         self,
@@ -313,7 +314,7 @@ class Retriever:
             effort: prefixes to decode at most for the exact rank and for the beam needed; beyond it they are None.
             keywords: fields of `SearchOptions`, which take precedence.
         """
-        return self._search().explain(query, item, _explained(query, options, k, keywords), effort=effort)
+        return self.snapshot_search.explain(query, item, _explained(query, options, k, keywords), effort=effort)
 
     def beam_tree(
         self,
@@ -330,7 +331,12 @@ class Retriever:
         The path of `item` is always in the tree, as far as it was considered; beside it, at most `nodes` nodes of a
         level. Everything else is as for `explain`.
         """
-        return self._search().beam_tree(query, item, _explained(query, options, k, keywords), nodes=nodes)
+        return self.snapshot_search.beam_tree(query, item, _explained(query, options, k, keywords), nodes=nodes)
+
+    def encoder(self) -> Encoder:
+        """The encoder of the index, loaded when it is first needed: most retrievers never add an item."""
+        self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
+        return self._encoder
 
     def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
         """Make new items findable without training: encode, quantise with the codebooks as they are, insert.
@@ -339,9 +345,7 @@ class Retriever:
         """
         item_texts = list(texts) if texts is not None else [text_of(item) for item in items]
         with self._writing:
-            # loaded when it is first needed: most retrievers never add an item
-            self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
-            vectors = np.asarray(encode_texts(self._encoder, item_texts))
+            vectors = np.asarray(encode_texts(self.encoder(), item_texts))
             self._snapshot = self._snapshot.add(items, vectors, item_texts)
 
     def remove(self, ids: Sequence[str]) -> None:

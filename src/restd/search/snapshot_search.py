@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 
 from restd.data import Query
@@ -11,11 +12,11 @@ from restd.errors import ConfigError
 from restd.models import CachedRoutes
 from restd.search.beam_tree import NODES, BeamTree, beam_tree
 from restd.search.candidates import GENERATOR, CandidateTable, best_candidates
-from restd.search.contributions import part_scores
+from restd.search.contributions import PartScore, part_scores
 from restd.search.explain import EFFORT, Explanation, explain
 from restd.search.fusion import Fusion
-from restd.search.generate import Generator
-from restd.search.heads import KeptHeads
+from restd.search.generate import Generator, Plan
+from restd.search.heads import KeptHeads, first_state
 from restd.search.hybrid import collect_candidates
 from restd.search.options import SearchOptions
 from restd.search.results import Hit, make_hits, stack
@@ -73,14 +74,22 @@ class SnapshotSearch:
         lists = self.generator.rank(self.snapshot, queries, options, routes=routes, heads=self.heads, whole=whole)
         return stack(lists, length)
 
-    def hits(self, queries: Sequence[Query], options: SearchOptions, *, contributions: bool = False) -> list[list[Hit]]:
-        """Results of every query; with contributions, those of a hybrid search say how their scores are made up."""
-        if not contributions or options.mode != "hybrid":
-            return make_hits(self.snapshot, *self.rank(queries, options))
+    def rank_with_parts(
+        self, queries: Sequence[Query], options: SearchOptions
+    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"], list[list[dict[str, PartScore]]] | None]:
+        """Rows and scores of the first k of every query, and what each part of a hybrid search adds to the scores."""
+        if options.mode != "hybrid":
+            return *self.rank(queries, options), None
         fusion = self.weights()
         table = self.candidates(queries, options, parts=fusion.parts)
         rows, scores = best_candidates(table.rows, table.fused(fusion.weights), options.k)
-        return make_hits(self.snapshot, rows, scores, part_scores(table, fusion.weights, rows))
+        return rows, scores, part_scores(table, fusion.weights, rows)
+
+    def hits(self, queries: Sequence[Query], options: SearchOptions, *, contributions: bool = False) -> list[list[Hit]]:
+        """Results of every query; with contributions, those of a hybrid search say how their scores are made up."""
+        if contributions:
+            return make_hits(self.snapshot, *self.rank_with_parts(queries, options))
+        return make_hits(self.snapshot, *self.rank(queries, options))
 
     def explain(self, query: Query, item: str, options: SearchOptions, *, effort: int = EFFORT) -> Explanation:
         """Say what became of an item; see `Retriever.explain`."""
@@ -114,6 +123,17 @@ class SnapshotSearch:
             sid = self.snapshot.sids[self.snapshot.items.rows([item], what="the beam tree")[0]].tolist()
         traced = TracedSearch.of(self.generator, self.snapshot, query, _generative(options), heads=self.heads)
         return beam_tree(traced, self.snapshot.items.titles(), sid=sid, nodes=nodes)
+
+    @torch.inference_mode()
+    def expected_latent(self, query: Query, options: SearchOptions) -> Float[np.ndarray, "dim"]:
+        """g_0(h_1): where the heads expect the latent of the answer."""
+        if self.heads is None:
+            raise ConfigError("The heads were not loaded; load the retriever with keep_heads=True.")
+        self.heads.refuse_other_codebooks(self.snapshot)
+        plan = Plan.of(self.snapshot, [query], options)
+        ((_, memory),) = self.generator.memories(self.snapshot, plan)
+        _, cache = self.generator.stepper(options.score_norm).start(memory)
+        return self.heads.target(first_state(cache.first))[0].double().cpu().numpy()
 
 
 def _generative(options: SearchOptions) -> SearchOptions:
