@@ -1,5 +1,6 @@
-"""Single items of a snapshot: looked up, shown, with their neighbours in the trie. Work never grows with Python objects
-per item of the catalogue.
+"""Single items of a snapshot: looked up, shown, with their neighbours in the trie.
+
+Nothing here makes a Python object for each item of the catalogue.
 """
 
 from collections.abc import Sequence

@@ -62,7 +62,7 @@ class ItemMap:
 
     @classmethod
     def of(cls, snapshot: Snapshot, axes: MapAxes, *, points: int) -> "ItemMap":
-        """Place items that are spread evenly over the Semantic IDs, so that every part of the catalogue has its share."""
+        """Place items spread evenly over the Semantic IDs, so that every part of the catalogue has its share."""
         latents, _ = snapshot.index.latents_and_codebooks()
         rows = np.sort(spread_rows(snapshot, points))
         return cls(rows, axes.place(latents[rows]), snapshot.sids[rows, 0].astype(np.int64), len(rows) < len(snapshot))
