@@ -185,7 +185,6 @@ class Retriever:
     def with_snapshot(self, snapshot: Snapshot) -> "Retriever":
         """Another retriever of the same model with a snapshot of the same layout; this one stays as it is."""
         other = copy(self)
-        other._writing = threading.Lock()
         other.replace_snapshot(snapshot)
         return other
 

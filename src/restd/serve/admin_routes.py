@@ -1,6 +1,7 @@
 """Routes for operators: what is served, health, counters, reload."""
 
 import asyncio
+import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +10,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from restd._version import __version__
-from restd.errors import RestdError
+from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
-from restd.serve.model_state import MAIN, ServedModel, ServerState
+from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
 from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
 from restd.serve.search_routes import json_response
+
+logger = logging.getLogger(__name__)
 
 
 class ModelInfo(BaseModel):
@@ -67,7 +70,7 @@ def router(state: ServerState) -> APIRouter:
                 "limits": asdict(state.limits),
                 "models": own,
                 "writable": state.updates is not None and state.keys.can_write,
-                "reloads": [MAIN, *(name for name in state.reloads if name != MAIN)],
+                "reloads": list(state.reloads),
                 "started": _time(state.started_at),
             }
         )
@@ -77,8 +80,8 @@ def router(state: ServerState) -> APIRouter:
     )
     async def reload(request: Request, body: ReloadBody) -> Response:
         """Serve another folder that the operator listed, once it is checked; if it is bad, the old one is kept."""
-        path = state.reloads.get(body.model)
-        if path is None:
+        source = state.reloads.get(body.model)
+        if source is None:
             raise InvalidError(
                 f"There is no model {body.model!r} to reload; listed with --reload: {', '.join(state.reloads)}.",
                 field="model",
@@ -87,9 +90,10 @@ def router(state: ServerState) -> APIRouter:
             raise ConflictError("Another reload is under way; try again when it is done.", headers={"Retry-After": "5"})
         async with under_way:
             try:
-                served = await asyncio.to_thread(ServedModel.load, path, device=state.device)
-            except (RestdError, OSError) as error:
+                served = await asyncio.to_thread(_checked, source, state.model())
+            except Exception as error:
                 state.metrics.reload("refused")
+                logger.warning("The reload of %s is refused", source.path, exc_info=not isinstance(error, RestdError))
                 raise InvalidError(
                     f"{body.model!r} is refused, the old model is kept: {error}", field="model"
                 ) from error
@@ -121,6 +125,14 @@ def router(state: ServerState) -> APIRouter:
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
+
+
+def _checked(source: ModelSource, current: ServedModel) -> ServedModel:
+    """A model that may take the place of the current one."""
+    served = source.load()
+    if served.task != current.task:
+        raise ConfigError(f"it is made to {served.task}, and clients expect a model to {current.task}.")
+    return served
 
 
 def model_info(served: ServedModel) -> ModelInfo:
