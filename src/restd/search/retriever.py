@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 
 from restd.artifacts import read_manifest
-from restd.data import Catalog, History, Query, Task
+from restd.data import Catalog, History, Query
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError
@@ -28,7 +29,7 @@ from restd.search.fusion import Fusion
 from restd.search.generate import Generator
 from restd.search.heads import KeptHeads
 from restd.search.options import SearchKeywords, SearchOptions
-from restd.search.queries import as_histories
+from restd.search.queries import as_histories, task_of_queries
 from restd.search.results import Hit
 from restd.search.snapshot_search import SnapshotSearch
 from restd.snapshot import Companion, Snapshot
@@ -169,6 +170,12 @@ class Retriever:
         with self._writing:
             self._snapshot = self._generator.prepared(snapshot)
 
+    def with_snapshot(self, snapshot: Snapshot) -> "Retriever":
+        """Another retriever of the same model with a snapshot of the same layout; this one stays as it is."""
+        other = copy(self)
+        other.replace_snapshot(snapshot)
+        return other
+
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
         """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
 
@@ -285,7 +292,7 @@ class Retriever:
             routes: categories that another model chose for these queries.
             keywords: fields of `SearchOptions`, which take precedence.
         """
-        settled = _merged(options, k, keywords).settled(_task(queries))
+        settled = _merged(options, k, keywords).settled(task_of_queries(queries))
         return self.snapshot_search.rank(queries, settled, routes=routes)
 
     def fusion_of(self, snapshot: Snapshot) -> Fusion:
@@ -304,15 +311,8 @@ class Retriever:
     ) -> Explanation:
         """Say where an item stands in the search for a query: level by level, and which beam would have kept it.
 
-        Options are those of the search to explain: `search` for a text, `recommend` for a history.
-
-        Args:
-            query: a text or a history.
-            item: id of the item.
-            k: number of items that are shown (10).
-            options: how to search.
-            effort: prefixes to decode at most for the exact rank and for the beam needed; beyond it they are None.
-            keywords: fields of `SearchOptions`, which take precedence.
+        Options are those of the search to explain: `search` for a text, `recommend` for a history. The exact rank and
+        the beam needed are None where finding them would take more than `effort` decoded prefixes.
         """
         return self.snapshot_search.explain(query, item, _explained(query, options, k, keywords), effort=effort)
 
@@ -376,13 +376,9 @@ def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str,
     return SearchOptions.of(options, **({} if k is None else {"k": k}), **keywords)
 
 
-def _task(queries: Sequence[Query]) -> Task:
-    return "recommend" if len(queries) and isinstance(queries[0], History) else "search"
-
-
 def _explained(
     query: Query, options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]
 ) -> SearchOptions:
     """Options of the search to explain: items of a history do not come back, as in `recommend`."""
-    task = _task([query])
+    task = task_of_queries([query])
     return _merged(options, k, keywords).settled(task, seen=task == "search")
