@@ -20,7 +20,7 @@ def make_app(state: ServerState) -> "FastAPI":
         from fastapi.middleware.cors import CORSMiddleware
     except ImportError as error:
         raise MissingExtraError("fastapi", extra="serve", purpose="restd serve") from error
-    from restd.serve import admin_routes, docs_page, problem_handlers, search_routes
+    from restd.serve import admin_routes, docs_page, explore_routes, problem_handlers, search_routes
     from restd.serve.gate import Gate
 
     @asynccontextmanager
@@ -39,7 +39,7 @@ def make_app(state: ServerState) -> "FastAPI":
         redoc_url=None,
         lifespan=lifespan,
     )
-    for routes in (search_routes, admin_routes, docs_page):
+    for routes in (search_routes, explore_routes, admin_routes, docs_page):
         app.include_router(routes.router(state))
     problem_handlers.install(app)
     app.add_middleware(Gate, state=state)

@@ -11,6 +11,7 @@ from restd.errors import ConfigError
 from restd.search import HeadUse, SearchOptions
 from restd.search.options import Mode
 from restd.search.queries import clean_queries
+from restd.serve.explore_schema import BeamTreeBody
 from restd.serve.limits import Limits
 from restd.snapshot import Condition
 
@@ -46,10 +47,15 @@ def _readable(condition: str) -> str:
 ItemId = Annotated[str, Field(min_length=1, max_length=ID_CHARS)]
 
 
-class OptionsRequest(Strict):
-    """What all requests to the model have in common; `request_models` adds the options of the search."""
+class ModelRequest(Strict):
+    """A request to one of the models."""
 
     model: Literal["main", "beside"] = Field("main", description="Which of two models answers; see --beside.")
+
+
+class OptionsRequest(ModelRequest):
+    """What all searches have in common; `request_models` adds the options of the search."""
+
     contributions: bool = Field(
         False, description="Whether each hit says what every part of a hybrid search adds to its score."
     )
@@ -114,6 +120,17 @@ class ExplainBody(OptionsRequest):
         return _one_of(self, "query", "history")
 
 
+class MapQueryBody(ModelRequest):
+    """One query or history to place on the map."""
+
+    query: str | None = None
+    history: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "MapQueryBody":
+        return _one_of(self, "query", "history")
+
+
 class ReloadBody(Strict):
     """Which of the folders that the operator listed to serve."""
 
@@ -138,6 +155,7 @@ class RequestModels:
     search: type[SearchBody]
     recommend: type[RecommendBody]
     explain: type[ExplainBody]
+    map_query: type[MapQueryBody]
 
 
 def request_models(limits: Limits) -> RequestModels:
@@ -178,6 +196,7 @@ def request_models(limits: Limits) -> RequestModels:
             item=(ItemId, Field(description="Id of the item to follow.")),
             **options,
         ),
+        map_query=create_model("MapQueryRequest", __base__=MapQueryBody, query=a_query, history=a_history),
     )
 
 
@@ -304,6 +323,8 @@ class ExplainResponse(BaseModel):
     snapshot: str
     sentence: str = Field(description="The gist.")
     explanation: dict[str, Any] = Field(description="Level by level, where the item stood.")
+    tree: BeamTreeBody = Field(description="What the beam kept and pruned.")
+    parts: dict[str, PartScore] | None = Field(description="Contributions to the item's score in a hybrid search.")
 
 
 class ReloadResponse(BaseModel):

@@ -3,13 +3,15 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
+import pyarrow as pa
 from fastapi import APIRouter, Request, Response
 
 from restd.data import Query, Task
 from restd.errors import RestdError
-from restd.search import SearchOptions
+from restd.search import PartScore, SearchOptions
 from restd.serve.batching import Answers
 from restd.serve.gate import Trace, trace_of
 from restd.serve.model_state import ServedModel, ServerState
@@ -17,6 +19,7 @@ from restd.serve.problems import ALWAYS, BODY, MODEL, InvalidError, documented
 from restd.serve.schema import (
     ExplainBody,
     ExplainResponse,
+    ModelRequest,
     OptionsRequest,
     RecommendBody,
     RecommendResponse,
@@ -28,6 +31,8 @@ from restd.serve.search_work import QueryAnswer, SearchWork, blamed
 
 Route = TypeVar("Route", bound=Callable[..., Any])
 Answer = TypeVar("Answer")
+_EFFORT = 100_000
+"""Prefixes that explaining may decode, to rank an item exactly or to look for the beam that it needs."""
 
 
 def router(state: ServerState) -> APIRouter:
@@ -63,7 +68,7 @@ def router(state: ServerState) -> APIRouter:
     return routes
 
 
-def takes(endpoint: Route, model: type[OptionsRequest]) -> Route:
+def takes(endpoint: Route, model: type[ModelRequest]) -> Route:
     """Give a route's `body` the model that was made for the limits of this service."""
     endpoint.__annotations__["body"] = model
     return endpoint
@@ -89,17 +94,23 @@ def _finite(value: Any) -> Any:
 def prepared(
     state: ServerState, trace: Trace, body: OptionsRequest, queries: Sequence[Query], *, task: Task
 ) -> tuple[ServedModel, SearchOptions]:
-    """The model that answers a request and the options of the search; the trace knows both."""
-    model = state.model(body.model)
+    """The model that answers a request and the options of the search."""
+    model = model_of(state, trace, body.model, queries, task=task)
+    options = body.search_options(model.default_mode(getattr(body, "heads", None)))
+    _refuse_impossible(model, body, options)
+    return model, options.settled(task, seen=task == "search")
+
+
+def model_of(state: ServerState, trace: Trace, name: str, queries: Sequence[Query], *, task: Task) -> ServedModel:
+    """The model that answers these queries; the trace knows it and them."""
+    model = state.model(name)
     trace.snapshot, trace.queries = model.hash, len(queries)
     if state.log is not None and state.log.with_queries:
         trace.texts = [str(query) for query in queries]
     if model.task != task:
         other = {"search": "POST /v1/recommend with a history", "recommend": "POST /v1/search with a query"}[task]
         raise InvalidError(f"This model does not {task}; use {other}.", field="model")
-    options = body.search_options(model.default_mode(getattr(body, "heads", None)))
-    _refuse_impossible(model, body, options)
-    return model, options.settled(task, seen=task == "search")
+    return model
 
 
 def _refuse_impossible(model: ServedModel, body: OptionsRequest, options: SearchOptions) -> None:
@@ -164,7 +175,6 @@ async def _answer(
 def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
     if answer is None:
         return {"hits": [], "partial": True}
-    parts = answer.parts or [None] * len(answer.hits)
     hits = [
         {
             "item": hit.item,
@@ -172,11 +182,16 @@ def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
             "score": hit.score,
             "sid": list(hit.sid),
             "fields": columns,
-            "parts": own,
+            "parts": None if hit.parts is None else parts_body(hit.parts),
         }
-        for hit, columns, own in zip(answer.hits, answer.fields, parts, strict=True)
+        for hit, columns in zip(answer.hits, answer.fields, strict=True)
     ]
     return {"hits": hits, "partial": len(hits) < expected}
+
+
+def parts_body(parts: Mapping[str, PartScore]) -> dict[str, dict[str, Any]]:
+    """What each part of a hybrid search adds to a score, as plain values."""
+    return {name: asdict(part) for name, part in parts.items()}
 
 
 async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Response:
@@ -188,9 +203,16 @@ async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Respo
 
     def follow() -> dict[str, Any]:
         try:
-            explanation = model.retriever.explain(query, body.item, options=options)
-        except RestdError as error:
+            explanation = model.retriever.explain(query, body.item, options=options, effort=_EFFORT)
+            tree = model.retriever.beam_tree(query, body.item, options=options)
+        except (RestdError, pa.ArrowException) as error:
             raise blamed(error, model, options, [query], item=body.item) from error
-        return {"snapshot": model.hash, "sentence": explanation.sentence(), "explanation": explanation.to_dict()}
+        return {
+            "snapshot": model.hash,
+            "sentence": explanation.sentence(),
+            "explanation": explanation.to_dict(),
+            "tree": tree.to_dict(),
+            "parts": None if explanation.parts is None else parts_body(explanation.parts),
+        }
 
     return json_response(await in_turn(state, trace, follow))

@@ -24,8 +24,6 @@ class QueryAnswer:
     hits: list[Hit]
     fields: list[dict[str, Any]]
     """The requested columns of each hit."""
-    parts: list[dict[str, Any]] | None
-    """Contributions to the score of each hit, where they are requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,17 @@ class SearchWork:
 
     def __call__(self, queries: Sequence[Query]) -> list[QueryAnswer]:
         """Search for all queries at once."""
-        snapshot = self.model.snapshot
         try:
-            rows, scores = self.model.retriever.rank(list(queries), options=self.options)
+            search = self.model.retriever.snapshot_search
+            rows, scores, parts = (
+                search.rank_with_parts(queries, self.options)
+                if self.contributions
+                else (*search.rank(queries, self.options), None)
+            )
         except (RestdError, pa.ArrowException) as error:
             raise blamed(error, self.model, self.options, queries) from error
-        answers = []
-        for row_list, hits in zip(rows, make_hits(snapshot, rows, scores), strict=True):
-            answers.append(QueryAnswer(hits, self._fields(row_list[row_list >= 0]), None))
-        return answers
+        hits = make_hits(search.snapshot, rows, scores, parts)
+        return [QueryAnswer(own, self._fields(ranked[ranked >= 0])) for ranked, own in zip(rows, hits, strict=True)]
 
     def _fields(self, rows: Int64[np.ndarray, "rank"]) -> list[dict[str, Any]]:
         if not self.columns:
@@ -95,10 +95,11 @@ def blamed(
         try:
             check()
         except (RestdError, pa.ArrowException) as cause:
-            return InvalidError(_sentence(cause), field=field)
-    return InvalidError(_sentence(error))
+            return InvalidError(sentence_of(cause), field=field)
+    return InvalidError(sentence_of(error))
 
 
-def _sentence(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
+    """What a client is told of an error of a search or a filter."""
     text = str(error)
     return text if isinstance(error, RestdError) else f"The filter cannot be computed: {text.splitlines()[0][:300]}."
