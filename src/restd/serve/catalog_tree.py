@@ -174,5 +174,5 @@ def _best(own: Counter[str], everywhere: Counter[str], titles: int, all_titles: 
 
 
 def _tells(word: str) -> bool:
-    """Whether a word can describe a group: single letters and numbers do not."""
-    return len(word) > 1 and any(letter.isalpha() for letter in word)
+    """Whether a word can describe a group: numbers, sizes and words of one or two Latin letters do not."""
+    return not any(letter.isdigit() for letter in word) and len(word) > (2 if word.isascii() else 1)

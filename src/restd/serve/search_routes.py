@@ -31,8 +31,9 @@ from restd.serve.search_work import QueryAnswer, SearchWork, blamed
 
 Route = TypeVar("Route", bound=Callable[..., Any])
 Answer = TypeVar("Answer")
-_EFFORT = 100_000
-"""Prefixes that explaining may decode, to rank an item exactly or to look for the beam that it needs."""
+_EFFORT, _EXPLAINING = 50_000, 8
+"""Prefixes that explaining may decode, to rank an item exactly or to look for the beam that it needs; and how many
+queries it counts as, since it keeps the model for about a second."""
 
 
 def router(state: ServerState) -> APIRouter:
@@ -215,4 +216,4 @@ async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Respo
             "parts": None if explanation.parts is None else parts_body(explanation.parts),
         }
 
-    return json_response(await in_turn(state, trace, follow))
+    return json_response(await in_turn(state, trace, follow, cost=min(_EXPLAINING, state.limits.queue)))
