@@ -21,11 +21,11 @@ WAIT = 120
 """Seconds until a process is given up: machines that run tests may be slow."""
 
 
-def write_run(folder: Path, *, name: str = "run", updates: int = 30, seed: int = 0) -> Path:
-    """A run with heads and with fixed weights for a hybrid search of bm25 and the model."""
-    data = folder / "data" if (folder / "data").is_dir() else write_world(folder / "data")
-    index = folder / "index" if (folder / "index").is_dir() else make_index(data, folder / "index")
-    trained = run(index, data, folder / name, f"train.seed={seed}", objective="restd", updates=updates).folder.parent
+def write_run(folder: Path, *, updates: int = 30, seed: int = 0) -> Path:
+    """A run with heads, and with weights for a hybrid search of bm25 and the model."""
+    data = write_world(folder / "data")
+    index = make_index(data, folder / "index", seed=seed)
+    trained = run(index, data, folder / "run", objective="restd", updates=updates).folder.parent
     Fusion({"generator": 1.0, "bm25": 0.5}).save(trained / "fusion")
     return trained
 
@@ -67,7 +67,7 @@ def wait_for(condition, *, what: str):
 
 @contextmanager
 def service(*words, **environment):
-    """Run `restd serve` with these words on a free port; it is killed in the end if it still runs."""
+    """Run `restd serve` with these words on a free port until it is ready; it is killed in the end if it still runs."""
     source = str(Path(restd.__file__).parent.parent)
     env = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", **environment}
     command = [sys.executable, "-m", "restd", "serve", "--port", "0", *map(str, words)]

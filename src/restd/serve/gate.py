@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 _TRACE = "restd.trace"
 _CLIENT_LEFT = 499
 """Logged for a client that did not wait; nobody receives it."""
+_DISCARDED = 1 << 25
+"""Bytes of a body above the limit that are read all the same."""
+_DIGITS = 16
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _WRITING = ("PUT", "DELETE", "PATCH")
 _RELOAD = "/v1/reload"
@@ -114,15 +117,17 @@ class Gate:
         self.state.model()
 
     async def _body(self, length: bytes | None, receive: Receive) -> bytes:
-        limit = self.state.limits.max_body
-        if length is not None and length.isdigit() and int(length) > limit:
-            raise _too_large(int(length), limit)
+        limits = self.state.limits
+        size = int(length) if length is not None and length.isdigit() and len(length) < _DIGITS else 0
         try:
-            async with asyncio.timeout(self.state.limits.deadline_ms / 1000):
-                return await _read(receive, limit)
+            async with asyncio.timeout(limits.deadline_ms / 1000):
+                if size > limits.max_body:
+                    await _discard(receive, size)
+                    raise _too_large(size, limits.max_body)
+                return await _read(receive, limits.max_body)
         except TimeoutError as error:
             raise SlowBodyError(
-                f"The body did not arrive within {self.state.limits.deadline_ms} ms; send the request again.",
+                f"The body did not arrive within {limits.deadline_ms} ms; send the request again.",
                 headers={"Connection": "close"},
             ) from error
 
@@ -212,9 +217,22 @@ async def _read(receive: Receive, limit: int) -> bytes:
             return b""
         body += message.get("body", b"")
         if len(body) > limit:
-            raise _too_large(len(body), limit)
+            size = len(body)
+            body.clear()
+            await _discard(receive, _DISCARDED)
+            raise _too_large(size, limit)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def _discard(receive: Receive, size: int) -> None:
+    """Read what is not wanted, up to a point: a client that is still sending would not see the refusal."""
+    left = min(size, _DISCARDED)
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
