@@ -6,14 +6,16 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from restd.search import Retriever
-from tests.serving import READ, WAIT, WRITE, service, wait_for, write_keys, write_run
+from tests.serving import READ, WAIT, WRITE, process, service, wait_for, write_keys, write_run
 
+MANY = httpx.Limits(max_connections=60)
 QUERIES = ["oak desk", "glass lamp", "steel mug"]
 
 
@@ -88,7 +90,6 @@ def test_bytes_that_are_no_http_are_refused(server):
     host, port = server.url.removeprefix("http://").split(":")
     for bad in (
         b"\x00\xff\x00\xff\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
         b"POST /v1/search HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
     ):
         with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
@@ -139,45 +140,50 @@ def gauge(client, name):
 
 def test_a_reload_under_load_mixes_nothing_and_fails_nobody(server, served_run, other_run):
     expected = dict([answers_of(served_run), answers_of(other_run)])
-    assert len(expected) == 2
+    main, other = expected
+    assert main != other
 
     async def scenario():
-        seen, over = [], asyncio.Event()
-        headers = {"Authorization": f"Bearer {READ}"}
-        limits = httpx.Limits(max_connections=60)
-        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=WAIT, limits=limits) as client:
+        current, answered, over = {main}, [], asyncio.Event()
+        async with AsyncExitStack() as stack:
+            reader, writer = (
+                await stack.enter_async_context(
+                    httpx.AsyncClient(
+                        base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=WAIT, limits=MANY
+                    )
+                )
+                for key in (READ, WRITE)
+            )
 
             async def keep_asking(number):
+                query = QUERIES[number % 3]
                 while not over.is_set():
-                    query = QUERIES[number % 3]
-                    response = await ask(client, query)
+                    possible = set(current)
+                    response = await ask(reader, query)
                     assert response.status_code == 200, response.text
                     body = response.json()
                     assert body["snapshot"] == response.headers["x-restd-snapshot"]
+                    assert body["snapshot"] in possible | current, "neither what was served nor what is"
                     items = [hit["item"] for hit in body["results"][0]["hits"]]
                     assert items == expected[body["snapshot"]][query], "an answer of the one or the other, whole"
-                    seen.append(body["snapshot"])
+                    answered.append(body["snapshot"])
 
             clients = [asyncio.ensure_future(keep_asking(number)) for number in range(50)]
-            writer = {"Authorization": f"Bearer {WRITE}"}
-            for name, status in (("other", 200), ("bad", 422), ("main", 200)):
-                response = await client.post("/v1/reload", json={"model": name}, headers=writer)
+            for name, status, following in (("other", 200, other), ("bad", 422, other), ("main", 200, main)):
+                current.add(following)
+                response = await writer.post("/v1/reload", json={"model": name})
                 assert response.status_code == status, response.text
-                seen.append(name)
-            count = len(seen)
-            while len(seen) < count + 50:
-                await asyncio.sleep(0.01)
+                current &= {following}
+                count = len(answered)
+                while len(answered) < count + 100 and not any(client.done() for client in clients):
+                    await asyncio.sleep(0.01)
             over.set()
             await asyncio.gather(*clients)
-        return seen
+        return answered
 
-    seen = asyncio.run(scenario())
-    main, other = expected
-    before, after = seen[: seen.index("other")], seen[seen.index("main") + 60 :]
-    between = seen[seen.index("other") + 60 : seen.index("bad")]
-    assert main in before
-    assert set(between) == {other}, "the bad model changed nothing"
-    assert set(after) <= {main}
+    answered = asyncio.run(scenario())
+    assert set(answered) == {main, other}
+    assert answered[-50:] == [main] * 50
 
 
 def test_the_log_has_a_line_for_each_request_and_no_query(server, client):
@@ -192,7 +198,8 @@ def test_the_log_has_a_line_for_each_request_and_no_query(server, client):
 
 
 def test_a_stop_answers_what_is_in_flight_and_refuses_what_comes(served_run):
-    with service("--model", served_run, "--max-batch", 1, "--queue", 400, "--log-queries") as server:
+    patient = ("--deadline-ms", 1000 * WAIT, "--drain-seconds", WAIT)
+    with service("--model", served_run, "--max-batch", 1, "--queue", 400, "--log-queries", *patient) as server:
         with ThreadPoolExecutor(20) as pool, server.client() as client:
             body = {"queries": ["oak desk"] * 20, "beam": 60, "k": 60}
             pending = [pool.submit(client.post, "/v1/search", json=body) for _ in range(20)]
@@ -224,3 +231,24 @@ def test_a_second_signal_ends_at_once(served_run):
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(WAIT) == 128 + signal.SIGTERM
             pending.result(WAIT)
+
+
+def test_health_is_answered_while_the_model_is_loaded_and_a_stop_then_ends_at_once(served_run):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with process("--model", served_run, "--port", port) as starting:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
+
+            def alive():
+                try:
+                    return client.get("/livez").status_code == 200
+                except httpx.ConnectError:
+                    return False
+
+            wait_for(alive, what="the first sign of life")
+            assert client.get("/readyz").status_code == 503
+            assert client.post("/v1/search", json={"query": "oak"}).status_code == 503
+        starting.send_signal(signal.SIGTERM)
+        assert starting.wait(WAIT) == 0
+        assert starting.stdout.read() == ""

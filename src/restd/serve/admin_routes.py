@@ -13,7 +13,7 @@ from restd._version import __version__
 from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
 from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
-from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
+from restd.serve.problems import ALWAYS, BODY, WRITING, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
 from restd.serve.search_routes import json_response
 
@@ -76,7 +76,10 @@ def router(state: ServerState) -> APIRouter:
         )
 
     @routes.post(
-        "/v1/reload", response_model=ReloadResponse, responses=documented(*ALWAYS, *BODY, 409), tags=["service"]
+        "/v1/reload",
+        response_model=ReloadResponse,
+        responses=documented(*ALWAYS, *BODY, *WRITING, 409),
+        tags=["service"],
     )
     async def reload(request: Request, body: ReloadBody) -> Response:
         """Serve another folder that the operator listed, once it is checked; if it is bad, the old one is kept."""
