@@ -146,14 +146,11 @@ def test_a_reload_under_load_mixes_nothing_and_fails_nobody(server, served_run, 
     async def scenario():
         current, answered, over = {main}, [], asyncio.Event()
         async with AsyncExitStack() as stack:
-            reader, writer = (
-                await stack.enter_async_context(
-                    httpx.AsyncClient(
-                        base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=WAIT, limits=MANY
-                    )
-                )
+            common = {"base_url": server.url, "timeout": WAIT, "limits": MANY}
+            reader, writer = [
+                await stack.enter_async_context(httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}, **common))
                 for key in (READ, WRITE)
-            )
+            ]
 
             async def keep_asking(number):
                 query = QUERIES[number % 3]

@@ -96,9 +96,10 @@ def router(state: ServerState) -> APIRouter:
                 served = await asyncio.to_thread(_checked, source, state.model())
             except Exception as error:
                 state.metrics.reload("refused")
-                logger.warning("The reload of %s is refused", source.path, exc_info=not isinstance(error, RestdError))
+                reason = str(error) if isinstance(error, RestdError) else repr(error)
+                logger.warning("The reload of %s is refused: %s", source.path, reason)
                 raise InvalidError(
-                    f"{body.model!r} is refused, the old model is kept: {error}", field="model"
+                    f"{body.model!r} is refused, the old model is kept: {reason}", field="model"
                 ) from error
             state.put(served)
         state.metrics.reload("done")
@@ -140,19 +141,19 @@ def _checked(source: ModelSource, current: ServedModel) -> ServedModel:
 
 def model_info(served: ServedModel) -> ModelInfo:
     """What clients may know of a model; no folder of this machine is in it."""
-    retriever, fusion = served.retriever, served.retriever.fusion
+    fusion = served.retriever.fusion
     return ModelInfo(
         name=served.name,
         task=served.task,
-        model_hash=retriever.model_hash,
+        model_hash=served.model_hash,
         snapshot=served.hash,
-        layout=dict(retriever.index.layout()),
+        layout=dict(served.layout),
         items=len(served.snapshot),
         columns=list(served.columns),
         modes=["generative", "hybrid"] if served.is_fitted else ["generative"],
         default_mode=served.default_mode(),
         parts={} if fusion is None else dict(fusion.weights),
-        heads=retriever.heads is not None,
+        heads=served.retriever.heads is not None,
         loaded=_time(served.loaded_at),
     )
 

@@ -1,9 +1,9 @@
 """What every request passes: readiness, keys, size of the body; counting and logging; clients that leave."""
 
 import asyncio
-import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,8 @@ class Trace:
     queue_ms: float | None = None
     compute_ms: float | None = None
     status: int = 0
+    error: str = ""
+    """Traceback of a fault of the service."""
 
 
 def trace_of(scope: Scope) -> Trace:
@@ -73,6 +75,7 @@ class Gate:
                 await answer.refuse(problem)
             except Exception:
                 logger.exception("%s %s failed", method, path)
+                trace.error = traceback.format_exc()
                 if not answer.is_started:
                     await answer.refuse(InternalError("The service failed; its log has the reason."))
         finally:
@@ -92,21 +95,19 @@ class Gate:
         if writing:  # never cancelled: what it changes is changed whole
             await self.app(scope, _replayed(body, receive), answer)
             return
-        gone = asyncio.Event()
-        work = asyncio.ensure_future(self.app(scope, _replayed(body, _waiting(gone)), answer))
+        work = asyncio.ensure_future(self.app(scope, _replayed(body, _never), answer))
         left = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
-            gone.set()
-            if not work.done():
-                trace_of(scope).status = _CLIENT_LEFT
-                return
-            work.result()
         finally:
-            for task in (work, left):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({work, left})
+            left.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+        if work.cancelled():
+            trace_of(scope).status = _CLIENT_LEFT
+        else:
+            work.result()
 
     def _refuse_unready(self) -> None:
         if self.state.is_stopping:
@@ -157,6 +158,8 @@ class Gate:
             record |= {"queue_ms": round(trace.queue_ms, 2), "compute_ms": round(trace.compute_ms, 2)}
         if trace.snapshot:
             record["snapshot"] = trace.snapshot
+        if trace.error:
+            record["error"] = trace.error
         if log.with_queries and trace.texts:
             record["texts"] = trace.texts
         log.add(record)
@@ -245,12 +248,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _waiting(gone: asyncio.Event) -> Receive:
-    async def wait() -> Message:
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    return wait
+async def _never() -> Message:
+    """What comes behind a body: nothing, as the gate itself watches for the client to leave."""
+    await asyncio.get_running_loop().create_future()
+    return {"type": "http.disconnect"}
 
 
 async def _disconnected(receive: Receive) -> None:
