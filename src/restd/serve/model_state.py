@@ -40,6 +40,18 @@ class ServedModel:
     task: Task
     loaded_at: float
 
+    @classmethod
+    def load(
+        cls, path: Path, *, index: Path | None = None, catalog: Path | None = None, device: str | None = None
+    ) -> "ServedModel":
+        """Open a run or a bundle with its heads and its fitted hybrid search, as far as it has them, and try it."""
+        beside = model_folder(path).parent
+        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
+        retriever = Retriever.load(path, index, catalog, keep_heads=has_heads, hybrid=is_fitted, device=device)
+        served = cls(retriever, path, task_of(path), time.time())
+        served.warm_up()
+        return served
+
     @property
     def name(self) -> str:
         """Name of the folder it was loaded from."""
@@ -54,6 +66,16 @@ class ServedModel:
     def snapshot(self) -> Snapshot:
         """What it searches."""
         return self.retriever.snapshot
+
+    @cached_property
+    def model_hash(self) -> str:
+        """Content hash of the model's folder when it was loaded."""
+        return self.retriever.model_hash
+
+    @cached_property
+    def layout(self) -> Mapping[str, Any]:
+        """Level sizes and codebooks of its index."""
+        return self.retriever.index.layout()
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -74,14 +96,13 @@ class ServedModel:
         return replace(self, retriever=self.retriever.with_snapshot(snapshot))
 
     def warm_up(self) -> None:
-        """Answer one query in every mode, so that no client waits for what is computed once."""
+        """Compute once what every request needs, and answer one query in every mode: no client waits for that."""
         snapshot = self.snapshot
         query = str(snapshot.items.titles()[0]) if self.task == "search" else History((snapshot.ids[0].as_py(),))
         modes: tuple[Mode, ...] = ("generative", "hybrid") if self.is_fitted else ("generative",)
         for mode in modes:
             self.retriever.rank([query], options=SearchOptions(k=1, mode=mode))
-        assert self.columns
-        assert self.hash
+        _ = self.hash, self.model_hash, self.layout, self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +122,8 @@ class ModelSource:
     device: str | None = None
 
     def load(self) -> ServedModel:
-        """Open the model with its heads and its fitted hybrid search, as far as it has them, and try it."""
-        beside = model_folder(self.path).parent
-        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
-        retriever = Retriever.load(
-            self.path, self.index, self.catalog, keep_heads=has_heads, hybrid=is_fitted, device=self.device
-        )
-        served = ServedModel(retriever, self.path, task_of(self.path), time.time())
-        served.warm_up()
-        return served
+        """Open the model."""
+        return ServedModel.load(self.path, index=self.index, catalog=self.catalog, device=self.device)
 
 
 @dataclass(eq=False)
