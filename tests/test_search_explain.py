@@ -159,6 +159,14 @@ def test_ranks_are_those_of_a_recommendation(place, monkeypatch, seed, seen):
     assert retriever.recommend(history, k=4, beam=2) == retriever.recommend(history, k=4, beam=2, seen=False)
 
 
+def test_the_tree_of_a_history_says_the_beam_without_what_the_history_adds(place):
+    retriever = Retriever.load(place / "run")
+    history = History(tuple(walk(place, 6)))
+    tree = retriever.beam_tree(history, beam=3, k=2)
+    assert tree.beam == 3
+    assert tree.levels[0].survivors == min(tree.levels[0].candidates, 3 + len(set(history.items)))
+
+
 def test_scores_of_levels_add_up(compact):
     hit = compact.search("oak desk", k=1)[0]
     explanation = compact.explain("oak desk", hit.item)

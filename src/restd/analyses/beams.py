@@ -23,7 +23,7 @@ from restd.models.contract import Memory
 from restd.models.decode_protocol import Stepper
 from restd.progress import Advance, progress
 from restd.search import Level, beam_search, exact_rank, exact_scores
-from restd.search.explain import trace
+from restd.search.trace import trace
 from restd.snapshot import Items
 
 _BATCH = 32

@@ -162,6 +162,19 @@ def show_explanation(explanation: "Explanation") -> None:
     ]
     columns = ("level", "code", "candidates", "kept", "its rank", "its score", "margin to the cut", "")
     show_table(f"{explanation.query!r}, beam {explanation.beam}", columns, rows)
+    if explanation.parts is not None:
+        parts = sorted(explanation.parts.items(), key=lambda part: -part[1].share)
+        rows = [
+            (name, "–" if one.score is None else f"{one.score:.3f}", *map(_three, (one.scaled, one.weight, one.share)))
+            for name, one in parts
+        ]
+        total = sum(one.share for _, one in parts)
+        title = f"Parts of its score in the hybrid search, {total:.3f}"
+        show_table(title, ("part", "its own score", "scaled", "weight", "share"), rows)
     show(explanation.sentence())
     if explanation.exact_rank is not None:
         show(f"Scored exactly, its Semantic ID ranks {explanation.exact_rank:,} of all.")
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}"

@@ -131,11 +131,26 @@ class Trie:
         return torch.where(exists & (nodes >= 0) & (real == codes), child, -1)
 
     def find(self, sids: Int64[Tensor, "row level"]) -> Int64[Tensor, "row"]:
-        """Leaf of each SID, or -1."""
+        """Node of each prefix, at the depth of the prefixes' length; of whole SIDs, their leaves. -1 where none is."""
         nodes = torch.zeros(len(sids), dtype=torch.int64, device=sids.device)
-        for depth in range(self.levels):
+        for depth in range(sids.shape[1]):
             nodes = self.advance(depth, nodes, sids[:, depth])
         return nodes
+
+    def spans(self, depth: int, nodes: Int64[Tensor, "node"]) -> tuple[Int64[Tensor, "node"], Int64[Tensor, "node"]]:
+        """Where the items below each node begin and end in `rows`, without a visit to any of them.
+
+        >>> trie = Trie.of(np.array([[3, 1], [0, 2], [0, 1], [0, 2]]), (4, 4))
+        >>> starts, ends = trie.spans(1, torch.tensor([0, 1]))
+        >>> [trie.rows[start:end].tolist() for start, end in zip(starts, ends)]
+        [[2, 1, 3], [0]]
+        """
+        starts, ends = nodes, nodes + 1
+        for level in self.depths[depth:]:
+            starts, ends = level.first_child[starts].long(), level.first_child[ends].long()
+        if self.leaf_first is None:
+            return starts, ends
+        return self.leaf_first[starts].long(), self.leaf_first[ends].long()
 
     def items_of(self, leaves: Int64[Tensor, "leaf"]) -> list[list[int]]:
         """Rows of the items at each leaf, ascending."""

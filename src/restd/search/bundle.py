@@ -11,12 +11,14 @@ from restd.artifacts import create, open_artifact
 from restd.data import dataset
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, RememberedEncoder, is_fitted, read_encoder, write_encoder
+from restd.errors import ConfigError
 from restd.index import SidIndex
 from restd.models.query_encoder import find_encoder, refuse_other_encoder
 from restd.models.store import FOLDER as MODEL
-from restd.rankers import RankerContext
+from restd.rankers import RankerContext, make_companion
+from restd.rankers.stored import read_companion
 from restd.search.fusion import FOLDER as FUSION
-from restd.snapshot import Snapshot
+from restd.snapshot import Companion, Snapshot
 
 INDEX, ITEMS, ENCODER = "index", "items", "encoder"
 _KIND, _SCHEMA = "encoder", 1
@@ -81,11 +83,27 @@ def fitted_encoder(snapshot: Snapshot, home: Path | None) -> Encoder | None:
     return item_encoder(snapshot, home) if known else None
 
 
-def companion_context(snapshot: Snapshot, data: Path, home: Path, shared: dict[str, Any]) -> RankerContext:
-    """What the parts of a hybrid search are made from; an encoder that was fitted to the items may be in a bundle."""
+def find_companion(
+    name: str, snapshot: Snapshot, *, data: Path | None, home: Path | None, shared: dict[str, Any]
+) -> Companion:
+    """A part of a hybrid search by name: from the bundle where it keeps one, or made.
+
+    Args:
+        name: of the part.
+        snapshot: what is searched.
+        data: folder of items and judgments.
+        home: folder of the index; an encoder that was fitted to the items may be in the bundle around it.
+        shared: what parts share, such as the encoder.
+    """
+    if home is None or data is None:
+        raise ConfigError(
+            f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
+            "know; make the ranker yourself, or load the retriever from its folder."
+        )
     if "encoder" not in shared and (encoder := fitted_encoder(snapshot, home)) is not None:
         shared["encoder"] = RememberedEncoder(encoder)
-    return RankerContext(snapshot, data, home, shared=shared)
+    context = RankerContext(snapshot, data, home, shared=shared)
+    return read_companion(home.parent, name, context) or make_companion(name, context)
 
 
 def _is_bundle(folder: Path) -> bool:

@@ -56,15 +56,29 @@ class CandidateTable:
         >>> table.fused({"generator": 2.0, "bm25": 1.0}).tolist()
         [[2.0, 1.0, 3.0]]
         """
-        parts = [part for part, weight in weights.items() if weight]
+        parts, values, values_of_new = usable_weights(weights)
         scaled, among = self.features(parts)
-        values = np.array([weights[part] for part in parts], np.float64)
         total = scaled @ values
-        informed = np.array([part not in LEARNED_FROM_PAIRS for part in parts])
-        if self.new is not None and informed.any() and not informed.all():
-            redistributed = np.where(informed, values * (values.sum() / values[informed].sum()), 0.0)
-            total = np.where(self.new, scaled @ redistributed, total)
+        if self.new is not None and not np.array_equal(values, values_of_new):
+            total = np.where(self.new, scaled @ values_of_new, total)
         return np.where(among, total, -np.inf)
+
+
+def usable_weights(
+    weights: Mapping[str, float],
+) -> tuple[list[str], Float[np.ndarray, "part"], Float[np.ndarray, "part"]]:
+    """Parts that have a say, their weights, and their weights for items that are new to the model.
+
+    >>> parts, known, new = usable_weights({"generator": 2.0, "bm25": 1.0, "dense": 0.0})
+    >>> parts, known.tolist(), new.tolist()
+    (['generator', 'bm25'], [2.0, 1.0], [0.0, 3.0])
+    """
+    parts = [part for part, weight in weights.items() if weight]
+    values = np.array([weights[part] for part in parts], np.float64)
+    informed = np.array([part not in LEARNED_FROM_PAIRS for part in parts])
+    if not informed.any() or informed.all():
+        return parts, values, values
+    return parts, values, np.where(informed, values * (values.sum() / values[informed].sum()), 0.0)
 
 
 def unit_range(

@@ -1,15 +1,18 @@
 """Weights of a hybrid search: fitted on validation queries, or fixed where there are none."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from restd.artifacts import create, open_artifact
-from restd.errors import ArtifactError, ConfigError
+from restd.errors import ArtifactError, ConfigError, RestdError
 from restd.index import SidIndex
 from restd.search.candidates import GENERATOR, HEADS
+from restd.snapshot import Companion
 
+logger = logging.getLogger(__name__)
 FOLDER = "fusion"
 KIND = "fusion"
 SCHEMA = 1
@@ -54,6 +57,36 @@ class Fusion:
     def parts(self) -> tuple[str, ...]:
         """Parts that have a say."""
         return tuple(part for part, weight in self.weights.items() if weight)
+
+    @classmethod
+    def beside(cls, model: Path, index: SidIndex, *, content: str) -> "Fusion":
+        """The weights that were fitted for a model, or fixed ones for a few parts where none were.
+
+        Args:
+            model: folder that the weights are in.
+            index: what is searched.
+            content: content hash of the model.
+        """
+        if not (model / FOLDER).is_dir():
+            return cls.fixed([GENERATOR, "bm25", "dense"])
+        fusion = cls.load(model / FOLDER)
+        fusion.refuse_other(index, model=content)
+        return fusion
+
+    def with_available(self, make: Callable[[str], Companion]) -> "tuple[Fusion, list[Companion]]":
+        """The companions that have a say; one that cannot be made is left out with a warning, and its weight is 0."""
+        companions, weights = [], dict(self.weights)
+        for part in self.parts:
+            if part in (GENERATOR, HEADS):
+                continue
+            try:
+                companions.append(make(part))
+            except RestdError as error:
+                logger.warning("Hybrid search without %s: %s", part, error)
+                weights[part] = 0.0
+        if not any(weights.values()):
+            weights[GENERATOR] = 1.0
+        return replace(self, weights=weights), companions
 
     def refuse_other(self, index: SidIndex, *, model: str) -> None:
         """Refuse an index of other codebooks, or another model, than the weights were fitted for."""

@@ -79,11 +79,16 @@ class KeptHeads:
             )
 
     @torch.inference_mode()
+    def target(self, first: Float[Tensor, "query width"]) -> Float[Tensor, "query dim"]:
+        """g_0(h_1): where the first state expects the latent of the answer."""
+        return self.heads.ahead(first)[0]
+
+    @torch.inference_mode()
     def nearness(
         self, first: Float[Tensor, "query width"], points: Float[Tensor, "item dim"]
     ) -> Float[Tensor, "query item"]:
         """-‖g_0(h_1) - x_d‖² / τ_1 of every item: how near its latent is to where the first state points."""
-        target = self.heads.ahead(first)[0]
+        target = self.target(first)
         squares = points.square().sum(-1)
         scores = 2 * target @ points.T - squares - target.square().sum(-1, keepdim=True)
         return scores / self.temperatures[0]

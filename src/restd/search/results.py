@@ -1,13 +1,14 @@
 """Leaves and rows made into results."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from restd.codes import Trie
+from restd.search.contributions import PartScore
 from restd.snapshot import Snapshot
 
 
@@ -19,6 +20,8 @@ class Hit:
     title: str
     score: float
     sid: tuple[int, ...]
+    parts: Mapping[str, PartScore] | None = field(default=None, compare=False)
+    """How its score in a hybrid search is made up, where a caller wants `contributions`; the result is the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,15 +84,24 @@ def first_rows(rows: Int[np.ndarray, "query _"], count: int) -> Int64[np.ndarray
 
 
 def make_hits(
-    snapshot: Snapshot, rows: Int[np.ndarray, "query rank"], scores: Float[np.ndarray, "query rank"]
+    snapshot: Snapshot,
+    rows: Int[np.ndarray, "query rank"],
+    scores: Float[np.ndarray, "query rank"],
+    parts: Sequence[Sequence[Mapping[str, PartScore]]] | None = None,
 ) -> list[list[Hit]]:
-    """Ranked rows as results; ranks that are not filled are left out."""
+    """Ranked rows as results, with the parts of their scores if given; ranks that are not filled are left out."""
     titles = snapshot.items.titles()
     return [
         [
-            Hit(snapshot.ids[row].as_py(), titles[row].as_py(), score, tuple(snapshot.sids[row].tolist()))
-            for row, score in zip(ranked.tolist(), values.tolist(), strict=True)
+            Hit(
+                snapshot.ids[row].as_py(),
+                titles[row].as_py(),
+                score,
+                tuple(snapshot.sids[row].tolist()),
+                None if parts is None else parts[query][rank],
+            )
+            for rank, (row, score) in enumerate(zip(ranked.tolist(), values.tolist(), strict=True))
             if row >= 0
         ]
-        for ranked, values in zip(rows, scores, strict=True)
+        for query, (ranked, values) in enumerate(zip(rows, scores, strict=True))
     ]

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -13,26 +14,24 @@ import torch
 from jaxtyping import Float, Int
 
 from restd.artifacts import read_manifest
-from restd.data import Catalog, History, Query, Task
+from restd.data import Catalog, History, Query
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
-from restd.errors import ConfigError, RestdError
+from restd.errors import ConfigError
 from restd.index import SidIndex
 from restd.models import Backbone, CachedRoutes, index_generation, open_model, refuse_other_layout
-from restd.rankers import make_companion
-from restd.rankers.stored import read_companion, write_companions
-from restd.search.bundle import companion_context, fitted_encoder, item_encoder, save_bundle
-from restd.search.candidates import GENERATOR, best_candidates
+from restd.rankers.stored import write_companions
+from restd.search.beam_tree import NODES, BeamTree
+from restd.search.bundle import find_companion, fitted_encoder, item_encoder, save_bundle
 from restd.search.candidates import HEADS as HEADS_PART
-from restd.search.explain import Explanation, explain
-from restd.search.fusion import FOLDER as FUSION
+from restd.search.explain import EFFORT, Explanation
 from restd.search.fusion import Fusion
 from restd.search.generate import Generator
 from restd.search.heads import KeptHeads
-from restd.search.hybrid import collect_candidates
 from restd.search.options import SearchKeywords, SearchOptions
-from restd.search.queries import as_histories
-from restd.search.results import Hit, make_hits, stack
+from restd.search.queries import as_histories, task_of_queries
+from restd.search.results import Hit
+from restd.search.snapshot_search import SnapshotSearch
 from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of
 from restd.train.run_record import run_sources
@@ -119,27 +118,12 @@ class Retriever:
         """
         if self.source is None:
             raise ConfigError("Fitted weights are found beside the model; load the retriever from its folder.")
-        folder = self.source.parent / FUSION
-        if folder.is_dir():
-            fusion = Fusion.load(folder)
-            fusion.refuse_other(self.index, model=self.model_hash)
-            if HEADS_PART in fusion.parts and self.heads is None:
-                self.heads = KeptHeads.load(self.source.parent, self._snapshot)
-        else:
-            fusion = Fusion.fixed([GENERATOR, "bm25", "dense"])
-        companions, weights = [], dict(fusion.weights)
-        for part in fusion.parts:
-            if part in (GENERATOR, HEADS_PART):
-                continue
-            try:
-                companions.append(self._companion(part))
-            except RestdError as error:
-                logger.warning("Hybrid search without %s: %s", part, error)
-                weights[part] = 0.0
-        if not any(weights.values()):
-            weights[GENERATOR] = 1.0
+        fusion = Fusion.beside(self.source.parent, self.index, content=self.model_hash)
+        if HEADS_PART in fusion.parts and self.heads is None:
+            self.heads = KeptHeads.load(self.source.parent, self._snapshot)
+        fusion, companions = fusion.with_available(self._companion)
         self.set_companions(companions)
-        self.fusion = replace(fusion, weights=weights)
+        self.fusion = fusion
 
     @property
     def backbone(self) -> Backbone:
@@ -162,6 +146,11 @@ class Retriever:
         return self._snapshot
 
     @property
+    def snapshot_search(self) -> SnapshotSearch:
+        """What a search that begins now keeps to its end, whatever is added, removed or set meanwhile."""
+        return SnapshotSearch(self._generator, self._snapshot, self.heads, self.fusion)
+
+    @property
     def snapshot_hash(self) -> str:
         """Hash of what is searched now."""
         return self._snapshot.hash
@@ -181,6 +170,12 @@ class Retriever:
         with self._writing:
             self._snapshot = self._generator.prepared(snapshot)
 
+    def with_snapshot(self, snapshot: Snapshot) -> "Retriever":
+        """Another retriever of the same model with a snapshot of the same layout; this one stays as it is."""
+        other = copy(self)
+        other.replace_snapshot(snapshot)
+        return other
+
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
         """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
 
@@ -191,13 +186,7 @@ class Retriever:
             self._snapshot = self._snapshot.with_companions(made)
 
     def _companion(self, name: str) -> Companion:
-        if self.home is None or self.data is None:
-            raise ConfigError(
-                f"The companion {name!r} is made from the folders of index and items, which this retriever does not "
-                "know; make the ranker yourself, or load the retriever from its folder."
-            )
-        context = companion_context(self._snapshot, self.data, self.home, self._shared)
-        return read_companion(self.home.parent, name, context) or make_companion(name, context)
+        return find_companion(name, self._snapshot, data=self.data, home=self.home, shared=self._shared)
 
     @overload
     def search(
@@ -206,6 +195,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hit]: ...
     @overload
@@ -215,6 +205,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[list[Hit]]: ...
     def search(
@@ -223,6 +214,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hit] | list[list[Hit]]:
         """Find the best items for a query, or for each of many.
@@ -231,10 +223,12 @@ class Retriever:
             query: a text or many.
             k: number of items to return (10).
             options: how to search.
+            contributions: whether hits of a hybrid search say how their scores are made up (`Hit.parts`).
             keywords: fields of `SearchOptions`, which take precedence.
         """
         texts = [query] if isinstance(query, str) else list(query)
-        hits = self._hits(texts, _merged(options, k, keywords).settled("search"))
+        settled = _merged(options, k, keywords).settled("search")
+        hits = self.snapshot_search.hits(texts, settled, contributions=contributions)
         return hits[0] if isinstance(query, str) else hits
 
     @overload
@@ -244,6 +238,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hit]: ...
     @overload
@@ -253,6 +248,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[list[Hit]]: ...
     def recommend(
@@ -261,6 +257,7 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        contributions: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hit] | list[list[Hit]]:
         """Find what a user will want next, or each of many.
@@ -269,15 +266,13 @@ class Retriever:
             history: ids of the items they took, the latest last; a `History` also says who they are.
             k: number of items to return (10).
             options: how to search; unless `seen` is set, items of the history do not come back.
+            contributions: as for `search`.
             keywords: fields of `SearchOptions`, which take precedence.
         """
         histories, many = as_histories(history)
-        hits = self._hits(histories, _merged(options, k, keywords).settled("recommend", seen=False))
+        settled = _merged(options, k, keywords).settled("recommend", seen=False)
+        hits = self.snapshot_search.hits(histories, settled, contributions=contributions)
         return hits if many else hits[0]
-
-    def _hits(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Hit]]:
-        snapshot = self._snapshot
-        return make_hits(snapshot, *self._ranked(snapshot, queries, options))
 
     def rank(
         self,
@@ -297,39 +292,12 @@ class Retriever:
             routes: categories that another model chose for these queries.
             keywords: fields of `SearchOptions`, which take precedence.
         """
-        settled = _merged(options, k, keywords).settled(_task(queries))
-        return self._ranked(self._snapshot, queries, settled, routes)
-
-    def _ranked(
-        self,
-        snapshot: Snapshot,
-        queries: Sequence[Query],
-        options: SearchOptions,
-        routes: CachedRoutes | None = None,
-        *,
-        whole: bool = False,
-    ) -> tuple[Int[np.ndarray, "query rank"], Float[np.ndarray, "query rank"]]:
-        """The first k of every query, or the whole list of the same search."""
-        length = len(snapshot) if whole else options.k
-        if options.mode == "hybrid":
-            fusion = self.fusion_of(snapshot)
-            table = collect_candidates(
-                self._generator, snapshot, queries, options, parts=fusion.parts, heads=self.heads, routes=routes
-            )
-            return best_candidates(table.rows, table.fused(fusion.weights), length)
-        lists = self._generator.rank(snapshot, queries, options, routes=routes, heads=self.heads, whole=whole)
-        return stack(lists, length)
+        settled = _merged(options, k, keywords).settled(task_of_queries(queries))
+        return self.snapshot_search.rank(queries, settled, routes=routes)
 
     def fusion_of(self, snapshot: Snapshot) -> Fusion:
         """Weights of a hybrid search: those that were fitted, or fixed ones for the parts that there are."""
-        if self.fusion is not None:
-            return self.fusion
-        if not snapshot.companions:
-            raise ConfigError(
-                "A hybrid search fuses other rankers with the model, and the snapshot has no companions: set them with "
-                'set_companions(["bm25", "dense"]).'
-            )
-        return Fusion.fixed([GENERATOR, *(companion.name for companion in snapshot.companions)])
+        return replace(self.snapshot_search, snapshot=snapshot).weights()
 
     def explain(
         self,
@@ -338,20 +306,37 @@ class Retriever:
         k: int | None = None,
         *,
         options: SearchOptions | None = None,
+        effort: int = EFFORT,
         **keywords: Unpack[SearchKeywords],
     ) -> Explanation:
         """Say where an item stands in the search for a query: level by level, and which beam would have kept it.
 
-        Options are those of the search to explain: `search` for a text, `recommend` for a history.
+        Options are those of the search to explain: `search` for a text, `recommend` for a history. The exact rank and
+        the beam needed are None where finding them would take more than `effort` decoded prefixes.
         """
-        task, snapshot = _task([query]), self._snapshot
-        settled = _merged(options, k, keywords).settled(task, seen=task == "search")
-        row = int(snapshot.items.rows([item], what="explain")[0])
-        rows, _ = self._ranked(snapshot, [query], settled, whole=True)
-        place = np.flatnonzero(rows[0] == row)
-        rank = int(place[0]) + 1 if len(place) else None
-        traced = replace(settled, mode="generative")
-        return explain(self._generator, snapshot, query, row, traced, k=settled.k, rank=rank, heads=self.heads)
+        return self.snapshot_search.explain(query, item, _explained(query, options, k, keywords), effort=effort)
+
+    def beam_tree(
+        self,
+        query: Query,
+        item: str | None = None,
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        nodes: int = NODES,
+        **keywords: Unpack[SearchKeywords],
+    ) -> BeamTree:
+        """Show what the beam of a search considers at every level: what it keeps, and what it prunes.
+
+        The path of `item` is always in the tree, as far as it was considered; beside it, at most `nodes` nodes of a
+        level. Everything else is as for `explain`.
+        """
+        return self.snapshot_search.beam_tree(query, item, _explained(query, options, k, keywords), nodes=nodes)
+
+    def encoder(self) -> Encoder:
+        """The encoder of the index, loaded when it is first needed: most retrievers never add an item."""
+        self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
+        return self._encoder
 
     def add(self, items: Sequence[Mapping[str, Any]], *, texts: Sequence[str] | None = None) -> None:
         """Make new items findable without training: encode, quantise with the codebooks as they are, insert.
@@ -360,9 +345,7 @@ class Retriever:
         """
         item_texts = list(texts) if texts is not None else [text_of(item) for item in items]
         with self._writing:
-            # loaded when it is first needed: most retrievers never add an item
-            self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
-            vectors = np.asarray(encode_texts(self._encoder, item_texts))
+            vectors = np.asarray(encode_texts(self.encoder(), item_texts))
             self._snapshot = self._snapshot.add(items, vectors, item_texts)
 
     def remove(self, ids: Sequence[str]) -> None:
@@ -393,5 +376,9 @@ def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str,
     return SearchOptions.of(options, **({} if k is None else {"k": k}), **keywords)
 
 
-def _task(queries: Sequence[Query]) -> Task:
-    return "recommend" if len(queries) and isinstance(queries[0], History) else "search"
+def _explained(
+    query: Query, options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]
+) -> SearchOptions:
+    """Options of the search to explain: items of a history do not come back, as in `recommend`."""
+    task = task_of_queries([query])
+    return _merged(options, k, keywords).settled(task, seen=task == "search")
