@@ -20,6 +20,7 @@ from restd.cli import (
     quickstart,
     recommend,
     search,
+    serve,
     train,
 )
 from restd.cli.command import MainGroup, add_command, add_moved, examples
@@ -82,6 +83,17 @@ add_command(
     epilog=examples(
         "restd recommend --model recommender --history B00X --history B00Y -k 5",
         "restd recommend --model recommender --histories histories.csv --json",
+    ),
+)
+add_command(
+    app,
+    "serve",
+    serve.serve,
+    panel=_MODEL,
+    epilog=examples(
+        "restd serve --model better",
+        "restd serve --model better --beside base --port 9000",
+        "restd serve --model better --host 0.0.0.0 --api-key-file keys.txt --reload next=better-2",
     ),
 )
 add_command(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from restd.data import History, Prefixes, Query
+from restd.data import History, Prefixes, Query, Task
 from restd.errors import ConfigError, DataError
 
 
@@ -32,3 +32,8 @@ def as_histories(histories: History | Sequence[str] | Sequence[History]) -> tupl
         return [histories], False
     many = [history for history in histories if isinstance(history, History)]
     return (many, True) if many else ([History(tuple(map(str, histories)))], False)
+
+
+def task_of_queries(queries: Sequence[Query]) -> Task:
+    """What these queries ask for: texts are searched for, histories continued."""
+    return "recommend" if len(queries) and isinstance(queries[0], History) else "search"

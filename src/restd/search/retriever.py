@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 
 from restd.artifacts import read_manifest
-from restd.data import Catalog, History, Query, Task
+from restd.data import Catalog, History, Query
 from restd.distill.heads import FOLDER as HEADS
 from restd.encode import Encoder, encode_texts
 from restd.errors import ConfigError, RestdError
@@ -31,7 +32,7 @@ from restd.search.generate import Generator
 from restd.search.heads import KeptHeads
 from restd.search.hybrid import collect_candidates
 from restd.search.options import SearchKeywords, SearchOptions
-from restd.search.queries import as_histories
+from restd.search.queries import as_histories, task_of_queries
 from restd.search.results import Hit, make_hits, stack
 from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of
@@ -181,6 +182,13 @@ class Retriever:
         with self._writing:
             self._snapshot = self._generator.prepared(snapshot)
 
+    def with_snapshot(self, snapshot: Snapshot) -> "Retriever":
+        """Another retriever of the same model with a snapshot of the same layout; this one stays as it is."""
+        other = copy(self)
+        other._writing = threading.Lock()
+        other.replace_snapshot(snapshot)
+        return other
+
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
         """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
 
@@ -297,7 +305,7 @@ class Retriever:
             routes: categories that another model chose for these queries.
             keywords: fields of `SearchOptions`, which take precedence.
         """
-        settled = _merged(options, k, keywords).settled(_task(queries))
+        settled = _merged(options, k, keywords).settled(task_of_queries(queries))
         return self._ranked(self._snapshot, queries, settled, routes)
 
     def _ranked(
@@ -344,7 +352,7 @@ class Retriever:
 
         Options are those of the search to explain: `search` for a text, `recommend` for a history.
         """
-        task, snapshot = _task([query]), self._snapshot
+        task, snapshot = task_of_queries([query]), self._snapshot
         settled = _merged(options, k, keywords).settled(task, seen=task == "search")
         row = int(snapshot.items.rows([item], what="explain")[0])
         rows, _ = self._ranked(snapshot, [query], settled, whole=True)
@@ -391,7 +399,3 @@ class Retriever:
 
 def _merged(options: SearchOptions | None, k: int | None, keywords: Mapping[str, Any]) -> SearchOptions:
     return SearchOptions.of(options, **({} if k is None else {"k": k}), **keywords)
-
-
-def _task(queries: Sequence[Query]) -> Task:
-    return "recommend" if len(queries) and isinstance(queries[0], History) else "search"

@@ -9,7 +9,8 @@ import pyarrow as pa
 from restd._arrow import pc
 from restd.errors import ConfigError, DataError
 
-_CONDITION = re.compile(r"\s*([^=<>!~]+?)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+_OPERATOR = re.compile(r"<=|>=|!=|=|<|>|~")
+_SIGNS = re.compile(r"[=<>!~]")
 _PATH = ">"
 _BETWEEN = "\x1f"
 """Stands before, between and behind the names of a path, so that a path is searched as one text."""
@@ -40,10 +41,12 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> "Condition":
         """Read `column=value`, `!=`, `<`, `<=`, `>`, `>=`, or `~` for "contains"."""
-        match = _CONDITION.fullmatch(text)
-        if match is None:
-            raise ConfigError(f"The filter {text!r} is not of the form column=value (or !=, <, <=, >, >=, ~).")
-        return cls(*match.groups())
+        sign = _SIGNS.search(text)
+        operator = None if sign is None else _OPERATOR.match(text, sign.start())
+        column = "" if operator is None else text[: operator.start()].strip()
+        if operator is None or not column:
+            raise ConfigError(f"The filter {text[:80]!r} is not of the form column=value (or !=, <, <=, >, >=, ~).")
+        return cls(column, operator.group(), text[operator.end() :].strip())
 
     def __str__(self) -> str:
         return f"{self.column}{self.operator}{self.value}"

@@ -1,0 +1,146 @@
+"""Routes for operators: what is served, health, counters, reload."""
+
+import asyncio
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from restd._version import __version__
+from restd.errors import RestdError
+from restd.serve.gate import trace_of
+from restd.serve.model_state import MAIN, ServedModel, ServerState
+from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
+from restd.serve.schema import ReloadBody, ReloadResponse
+from restd.serve.search_routes import json_response
+
+
+class ModelInfo(BaseModel):
+    """One of the models that are served."""
+
+    name: str
+    task: str
+    model_hash: str
+    snapshot: str
+    layout: dict[str, Any]
+    items: int
+    columns: list[str]
+    modes: list[str]
+    default_mode: str
+    parts: dict[str, float]
+    heads: bool
+    loaded: str
+
+
+class Info(ModelInfo):
+    """What is served, and how."""
+
+    version: str
+    limits: dict[str, float]
+    models: dict[str, ModelInfo]
+    writable: bool
+    reloads: list[str]
+    started: str
+
+
+class Health(BaseModel):
+    """Whether the service lives, or takes requests."""
+
+    status: str
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes for operators."""
+    routes = APIRouter()
+    under_way = asyncio.Lock()
+
+    @routes.get("/v1/info", response_model=Info, responses=documented(*ALWAYS), tags=["service"])
+    async def info() -> Response:
+        """What is served: model, index, columns, modes, limits."""
+        own = {name: model_info(served).model_dump() for name, served in state.models.items()}
+        return json_response(
+            {
+                **own[MAIN],
+                "version": __version__,
+                "limits": asdict(state.limits),
+                "models": own,
+                "writable": state.updates is not None and state.keys.can_write,
+                "reloads": [MAIN, *(name for name in state.reloads if name != MAIN)],
+                "started": _time(state.started_at),
+            }
+        )
+
+    @routes.post(
+        "/v1/reload", response_model=ReloadResponse, responses=documented(*ALWAYS, *BODY, 409), tags=["service"]
+    )
+    async def reload(request: Request, body: ReloadBody) -> Response:
+        """Serve another folder that the operator listed, once it is checked; if it is bad, the old one is kept."""
+        path = state.reloads.get(body.model)
+        if path is None:
+            raise InvalidError(
+                f"There is no model {body.model!r} to reload; listed with --reload: {', '.join(state.reloads)}.",
+                field="model",
+            )
+        if under_way.locked():
+            raise ConflictError("Another reload is under way; try again when it is done.", headers={"Retry-After": "5"})
+        async with under_way:
+            try:
+                served = await asyncio.to_thread(ServedModel.load, path, device=state.device)
+            except (RestdError, OSError) as error:
+                state.metrics.reload("refused")
+                raise InvalidError(
+                    f"{body.model!r} is refused, the old model is kept: {error}", field="model"
+                ) from error
+            state.put(served)
+        state.metrics.reload("done")
+        trace_of(request.scope).snapshot = served.hash
+        return json_response({"snapshot": served.hash, "model": body.model})
+
+    @routes.get("/livez", response_model=Health, tags=["health"])
+    async def livez() -> Response:
+        """Whether the process answers."""
+        return json_response({"status": "alive"})
+
+    @routes.get("/readyz", response_model=Health, responses=documented(503), tags=["health"])
+    async def readyz() -> Response:
+        """Whether requests are answered: not before a model is loaded, and not any more while the service stops."""
+        if not state.is_ready:
+            raise NotReadyError("The service is stopping." if state.is_stopping else "The model is being loaded.")
+        return json_response({"status": "ready"})
+
+    @routes.get(
+        "/metrics",
+        response_class=Response,
+        responses=documented(*ALWAYS) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        tags=["health"],
+    )
+    async def metrics() -> Response:
+        """Counters in Prometheus's format."""
+        return Response(state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return routes
+
+
+def model_info(served: ServedModel) -> ModelInfo:
+    """What clients may know of a model; no folder of this machine is in it."""
+    retriever, fusion = served.retriever, served.retriever.fusion
+    return ModelInfo(
+        name=served.name,
+        task=served.task,
+        model_hash=retriever.model_hash,
+        snapshot=served.hash,
+        layout=dict(retriever.index.layout()),
+        items=len(served.snapshot),
+        columns=list(served.columns),
+        modes=["generative", "hybrid"] if served.is_fitted else ["generative"],
+        default_mode=served.default_mode(),
+        parts={} if fusion is None else dict(fusion.weights),
+        heads=retriever.heads is not None,
+        loaded=_time(served.loaded_at),
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,162 @@
+"""Routes that ask the model: search, recommend, explain."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+
+from restd.data import Query, Task
+from restd.errors import RestdError
+from restd.search import SearchOptions
+from restd.serve.batching import Answers
+from restd.serve.gate import Trace, trace_of
+from restd.serve.model_state import ServedModel, ServerState
+from restd.serve.problems import ALWAYS, BODY, MODEL, InvalidError, documented
+from restd.serve.schema import (
+    ExplainBody,
+    ExplainResponse,
+    OptionsRequest,
+    RecommendBody,
+    RecommendResponse,
+    SearchBody,
+    SearchResponse,
+    request_models,
+)
+from restd.serve.search_work import QueryAnswer, SearchWork, blamed
+
+Route = TypeVar("Route", bound=Callable[..., Any])
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes that ask the model."""
+    routes, models = APIRouter(prefix="/v1", tags=["search"]), request_models(state.limits)
+    problems = documented(*ALWAYS, *BODY, *MODEL)
+
+    async def search(request: Request, body: SearchBody) -> Response:
+        """Find the best items for a query, or for each of many."""
+        return await _answer(state, trace_of(request.scope), body, body.texts(), task="search", name="query")
+
+    async def recommend(request: Request, body: RecommendBody) -> Response:
+        """Find what a user will want next, or each of many."""
+        return await _answer(state, trace_of(request.scope), body, body.users(), task="recommend", name="history")
+
+    async def explain(request: Request, body: ExplainBody) -> Response:
+        """Say where an item stands in the search for a query, level by level, and which beam would have kept it."""
+        return await _explain(state, trace_of(request.scope), body)
+
+    for endpoint, model, response in (
+        (search, models.search, SearchResponse),
+        (recommend, models.recommend, RecommendResponse),
+        (explain, models.explain, ExplainResponse),
+    ):
+        routes.add_api_route(
+            f"/{endpoint.__name__}",
+            takes(endpoint, model),
+            methods=["POST"],
+            response_model=response,
+            responses=problems,
+            summary=endpoint.__name__.capitalize(),
+        )
+    return routes
+
+
+def takes(endpoint: Route, model: type[OptionsRequest]) -> Route:
+    """Give a route's `body` the model that was made for the limits of this service."""
+    endpoint.__annotations__["body"] = model
+    return endpoint
+
+
+def json_response(content: Any) -> Response:
+    """A response of plain values; it is not validated again."""
+    return Response(json.dumps(content, allow_nan=False).encode("ascii"), media_type="application/json")
+
+
+def prepared(
+    state: ServerState, trace: Trace, body: OptionsRequest, queries: Sequence[Query], *, task: Task
+) -> tuple[ServedModel, SearchOptions]:
+    """The model that answers a request and the options of the search; the trace knows both."""
+    model = state.model(body.model)
+    trace.snapshot, trace.queries = model.hash, len(queries)
+    if state.log is not None and state.log.with_queries:
+        trace.texts = [str(query) for query in queries]
+    if model.task != task:
+        other = {"search": "POST /v1/recommend with a history", "recommend": "POST /v1/search with a query"}[task]
+        raise InvalidError(f"This model does not {task}; use {other}.", field="model")
+    options = body.search_options(model.default_mode(getattr(body, "heads", None)))
+    _refuse_impossible(model, body, options)
+    return model, options.settled(task, seen=task == "search")
+
+
+def _refuse_impossible(model: ServedModel, body: OptionsRequest, options: SearchOptions) -> None:
+    if options.mode == "hybrid" and not model.is_fitted:
+        raise InvalidError(
+            "The model has no fitted hybrid search; use mode 'generative', or run restd fit.", field="mode"
+        )
+    if options.heads is not None and model.retriever.heads is None:
+        raise InvalidError("The model has no saved horizon heads; leave 'heads' out.", field="heads")
+    conditions = ("where", [_column(str(condition)) for condition in options.where])
+    for field, names in (("fields", body.fields), conditions):
+        unknown = [name for name in names if name not in model.columns]
+        if unknown:
+            raise InvalidError(
+                f"There is no column {unknown[0]!r}; there are: {', '.join(model.columns)}.", field=field
+            )
+
+
+def _column(condition: str) -> str:
+    from restd.snapshot import Condition
+
+    return Condition.parse(condition).column
+
+
+async def _answer(
+    state: ServerState, trace: Trace, body: OptionsRequest, queries: Sequence[Query], *, task: Task, name: str
+) -> Response:
+    model, options = prepared(state, trace, body, queries, task=task)
+    work = SearchWork(model, options, tuple(body.fields), body.contributions)
+    answers: Answers[QueryAnswer] = await state.queue.submit(work, queries, deadline=state.deadline(trace.arrived))
+    trace.queue_ms, trace.compute_ms = answers.queue_ms, answers.compute_ms
+    expected = min(options.k, len(model.snapshot))
+    results = [
+        {name: query if isinstance(query, str) else list(query.items), **_result(answer, expected)}
+        for query, answer in zip(queries, answers.answers, strict=True)
+    ]
+    return json_response(
+        {"snapshot": model.hash, "model": body.model, "mode": options.mode, "task": task, "results": results}
+    )
+
+
+def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
+    if answer is None:
+        return {"hits": [], "partial": True}
+    parts = answer.parts or [None] * len(answer.hits)
+    hits = [
+        {
+            "item": hit.item,
+            "title": hit.title,
+            "score": hit.score,
+            "sid": list(hit.sid),
+            "fields": columns,
+            "parts": own,
+        }
+        for hit, columns, own in zip(answer.hits, answer.fields, parts, strict=True)
+    ]
+    return {"hits": hits, "partial": len(hits) < expected}
+
+
+async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Response:
+    from restd.data import History
+
+    query: Query = body.query if body.query is not None else History(tuple(body.history or ()))
+    task: Task = "search" if isinstance(query, str) else "recommend"
+    model, options = prepared(state, trace, body, [query], task=task)
+
+    def follow() -> dict[str, Any]:
+        try:
+            explanation = model.retriever.explain(query, body.item, options=options)
+        except RestdError as error:
+            raise blamed(error, model, options) from error
+        return {"snapshot": model.hash, "sentence": explanation.sentence(), "explanation": explanation.to_dict()}
+
+    return json_response(await state.queue.run(follow, deadline=state.deadline(trace.arrived)))
