@@ -70,6 +70,7 @@ def serve(
     """
     from restd.serve import Limits, ServedModel, ServerState
     from restd.serve import serve as run_server
+    from restd.serve.item_updates import begin_serving
     from restd.serve.keys import Keys
     from restd.serve.request_log import RequestLog
 
@@ -95,12 +96,13 @@ def serve(
         reloads={"main": model, **_named_folders(reload or [])},
         device=device,
         cors=tuple(cors or ()),
+        state_root=state,
     )
     server_state.log = RequestLog(sys.stderr, with_queries=log_queries, dropped=server_state.metrics.unlogged)
 
     def load() -> None:
         notify(f"Loading {model}")
-        server_state.put(ServedModel.load(model, index=index, catalog=catalog, device=device))
+        begin_serving(server_state, ServedModel.load(model, index=index, catalog=catalog, device=device))
         if beside is not None:
             server_state.put(ServedModel.load(beside, device=device), "beside")
 

@@ -135,14 +135,8 @@ class SidIndex:
         resolution = policy.resolve(CollisionProblem(latents, codes, codebooks, occupied=occupied, sizes=self.sizes))
         return Placement(latents, codes, resolution.sids, np.full(len(ids), self.generation + 1, np.int32))
 
-    def append(self, ids: Sequence[str], placement: Placement, *, generation: int | None = None) -> "SidIndex":
-        """Return an index with placed items behind the others; the caller vouches that their ids are new.
-
-        Args:
-            ids: ids of the items.
-            placement: their rows, as `place` gave them.
-            generation: generation of the new index; by default the next one.
-        """
+    def append(self, ids: Sequence[str], placement: Placement) -> "SidIndex":
+        """Return an index with placed items behind the others; the caller vouches that their ids are new."""
         latents, _ = self.latents_and_codebooks()
         table = SidTable(
             pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
@@ -154,7 +148,7 @@ class SidIndex:
             table=table,
             raw=np.concatenate([self.raw, placement.raw]),
             latents=np.concatenate([latents, placement.latents]),
-            generation=self.generation + 1 if generation is None else generation,
+            generation=self.generation + 1,
             came_in=np.concatenate([self.item_generations, placement.came_in]),
         )
 

@@ -129,9 +129,7 @@ class Retriever:
         else:
             fusion = Fusion.fixed([GENERATOR, "bm25", "dense"])
         companions, weights = [], dict(fusion.weights)
-        for part in fusion.parts:
-            if part in (GENERATOR, HEADS_PART):
-                continue
+        for part in [part for part in fusion.parts if part not in (GENERATOR, HEADS_PART)]:
             try:
                 companions.append(self._companion(part))
             except RestdError as error:
@@ -190,10 +188,7 @@ class Retriever:
         return other
 
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
-        """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
-
-        Where items are added or removed, they follow.
-        """
+        """Set what a hybrid search fuses with the model, by name or made for this very snapshot; they follow updates."""
         with self._writing:
             made = [self._companion(name) if isinstance(name, str) else name for name in companions]
             self._snapshot = self._snapshot.with_companions(made)
@@ -367,11 +362,15 @@ class Retriever:
         Each item is a mapping with an `id`; its other fields are its text, in their order, unless `texts` gives it.
         """
         item_texts = list(texts) if texts is not None else [text_of(item) for item in items]
+        vectors = self.encode_items(item_texts)
         with self._writing:
-            # loaded when it is first needed: most retrievers never add an item
-            self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
-            vectors = np.asarray(encode_texts(self._encoder, item_texts))
             self._snapshot = self._snapshot.add(items, vectors, item_texts)
+
+    def encode_items(self, texts: Sequence[str]) -> Float[np.ndarray, "text input"]:
+        """Embeddings of new items, by the encoder that the index was made with."""
+        # loaded when it is first needed: most retrievers never add an item
+        self._encoder = self._encoder or item_encoder(self._snapshot, self.home)
+        return encode_texts(self._encoder, texts)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Make items unreachable."""
@@ -391,8 +390,7 @@ class Retriever:
         if self.source is None:
             raise ConfigError("Only a retriever that was loaded can be saved: its model has no folder yet.")
         snapshot = self._snapshot
-        encoder = fitted_encoder(snapshot, self.home)
-        save_bundle(folder, model=self.source, snapshot=snapshot, encoder=encoder)
+        save_bundle(folder, model=self.source, snapshot=snapshot, encoder=fitted_encoder(snapshot, self.home))
         parts = [part.name for part in snapshot.companions] if self.fusion is None else self.fusion.parts
         write_companions(folder, [companion for companion in snapshot.companions if companion.name in parts])
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from restd._version import __version__
 from restd.errors import RestdError
 from restd.serve.gate import trace_of
+from restd.serve.item_updates import begin_serving
 from restd.serve.model_state import MAIN, ServedModel, ServerState
 from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
@@ -88,12 +89,12 @@ def router(state: ServerState) -> APIRouter:
         async with under_way:
             try:
                 served = await asyncio.to_thread(ServedModel.load, path, device=state.device)
+                served = await asyncio.to_thread(begin_serving, state, served, body.model)
             except (RestdError, OSError) as error:
                 state.metrics.reload("refused")
                 raise InvalidError(
                     f"{body.model!r} is refused, the old model is kept: {error}", field="model"
                 ) from error
-            state.put(served)
         state.metrics.reload("done")
         trace_of(request.scope).snapshot = served.hash
         return json_response({"snapshot": served.hash, "model": body.model})

@@ -57,8 +57,19 @@ class Items:
 
     def names(self) -> list[str]:
         """Names of all columns."""
-        names = [] if self.catalog is None else next(self.catalog.batches(rows=1)).schema.names
-        return list(dict.fromkeys([*names, *([] if self.added is None else self.added.column_names)]))
+        return list(self.kinds())
+
+    def kinds(self) -> dict[str, pa.DataType]:
+        """Types of all columns by name; the catalogue's where an added item has the column too."""
+        added = {} if self.added is None else dict(zip(self.added.column_names, self.added.schema.types, strict=True))
+        known = self._catalog_kinds()
+        return known | {name: kind for name, kind in added.items() if name not in known}
+
+    def _catalog_kinds(self) -> dict[str, pa.DataType]:
+        if self.catalog is None:
+            return {}
+        schema = next(self.catalog.batches(rows=1)).schema
+        return dict(zip(schema.names, schema.types, strict=True))
 
     def has(self, name: str) -> bool:
         """Whether there is a column of this name."""
@@ -127,6 +138,10 @@ class Items:
             still_there = pc.is_in(pc.cast(added["id"], pa.string()).combine_chunks(), value_set=ids)
             added = added.filter(still_there)
             texts = None if texts is None else texts.filter(still_there)
+            empty = [name for name in added.column_names if name != "id" and added[name].null_count == len(added)]
+            added = added.drop_columns(empty)  # a column that no item has any more is gone, unless the catalogue has it
+            gone = set(empty).difference(self._catalog_kinds())
+            columns = {name: values for name, values in columns.items() if name not in gone}
         return Items(ids, self.catalog, added, texts, columns)
 
     def with_added(self, rows: Sequence[Mapping[str, Any]], texts: Sequence[str] | None = None) -> "Items":
@@ -136,9 +151,12 @@ class Items:
             rows: the new items.
             texts: what they were encoded by; by default all texts of each item.
         """
-        table = pa.Table.from_pylist([{**row, "id": str(row["id"])} for row in rows])
+        own_ids = pa.array([str(row["id"]) for row in rows], pa.string())
+        names = dict.fromkeys(name for row in rows for name in row)
+        fields = {name: pa.array([row.get(name) for row in rows]) for name in names}
+        table = pa.table({**fields, "id": own_ids})
         both = table if self.added is None else pa.concat_tables([self.added, table], promote_options="permissive")
-        ids = pa.concat_arrays([self.ids, pa.array([str(row["id"]) for row in rows], pa.string())])
+        ids = pa.concat_arrays([self.ids, own_ids])
         latest = Items(ids, None, table)
         columns = {
             name: pa.concat_arrays([values, latest._added_column(name, values.type)])

@@ -243,7 +243,8 @@ class Snapshot:
         Args:
             remove: ids of items that are there.
             add: items that are not there once these are removed.
-            generation: generation of the new index; by default the next one where items are added.
+            generation: generation of the new index, where many updates are made in one step; by default the next one
+                if items are added.
         """
         keep = np.ones(len(self), bool)
         keep[self.items.rows(remove, what="remove")] = False
@@ -256,10 +257,12 @@ class Snapshot:
             categories = None if categories is None else categories[keep]
         if add is not None:
             ids = [str(item["id"]) for item in add.items]
-            index = index.append(ids, add.placement, generation=generation)
+            index = index.append(ids, add.placement)
             items = items.with_added(add.items, add.texts)
             if categories is not None:
                 categories = np.concatenate([categories, np.full(len(ids), -1, np.int64)])
+        if generation is not None:
+            index = replace(index, generation=generation)
         following = Snapshot(index, items, categories, device=self.device)
         vectors = None if add is None else add.vectors
         kept = np.flatnonzero(keep)
