@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from restd.cli.console import notify, show, warn
 from restd.cli.device import use_device
 from restd.cli.options import Model, OptionalIndex, OptionalItems, SearchDevice
 from restd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restd.serve import ModelSource
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -68,9 +71,9 @@ def serve(
     The service is reached from this machine alone unless --host says otherwise. One JSON line per request goes to
     standard error. SIGTERM and Ctrl+C let requests in flight finish; a second one ends at once.
     """
-    from restd.serve import Limits, ServedModel, ServerState
+    from restd.serve import Limits, ModelSource, ServedModel, ServerState
     from restd.serve import serve as run_server
-    from restd.serve.item_updates import begin_serving
+    from restd.serve.item_updates import with_updates
     from restd.serve.keys import Keys
     from restd.serve.request_log import RequestLog
 
@@ -89,22 +92,24 @@ def serve(
         max_wait_ms=max_wait_ms,
         drain_seconds=drain_seconds,
     )
+    source = ModelSource(model, index, catalog, device)
     keys = Keys() if api_key_file is None else Keys.load(api_key_file)
     server_state = ServerState.of(
         limits,
         keys=keys,
-        reloads={"main": model, **_named_folders(reload or [])},
-        device=device,
+        reloads={"main": source, **_named_sources(reload or [], device)},
         cors=tuple(cors or ()),
         state_root=state,
     )
     server_state.log = RequestLog(sys.stderr, with_queries=log_queries, dropped=server_state.metrics.unlogged)
 
-    def load() -> None:
+    def load() -> dict[str, ServedModel]:
         notify(f"Loading {model}")
-        begin_serving(server_state, ServedModel.load(model, index=index, catalog=catalog, device=device))
+        models = {"main": with_updates(server_state, source.load())}
         if beside is not None:
-            server_state.put(ServedModel.load(beside, device=device), "beside")
+            notify(f"Loading {beside}")
+            models["beside"] = ModelSource(beside, device=device).load()
+        return models
 
     def ready(address: str) -> None:
         served = server_state.model()
@@ -115,14 +120,15 @@ def serve(
             warn("There is no read key, so everybody who reaches the address may search; see --api-key-file.")
 
     run_server(server_state, host=host, port=port, load=load, ready=ready)
-    server_state.log.close()
 
 
-def _named_folders(values: list[str]) -> dict[str, Path]:
-    folders = {}
+def _named_sources(values: list[str], device: str | None) -> "dict[str, ModelSource]":
+    from restd.serve import ModelSource
+
+    sources = {}
     for value in values:
         name, _, folder = value.partition("=")
         if not name or not folder:
             raise ConfigError(f"--reload {value}: expected NAME=FOLDER.")
-        folders[name] = Path(folder)
-    return folders
+        sources[name] = ModelSource(Path(folder), device=device)
+    return sources

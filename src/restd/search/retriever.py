@@ -183,12 +183,11 @@ class Retriever:
     def with_snapshot(self, snapshot: Snapshot) -> "Retriever":
         """Another retriever of the same model with a snapshot of the same layout; this one stays as it is."""
         other = copy(self)
-        other._writing = threading.Lock()
         other.replace_snapshot(snapshot)
         return other
 
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
-        """Set what a hybrid search fuses with the model, by name or made for this very snapshot; they follow updates."""
+        """Set what a hybrid search fuses with the model, by name or made for this snapshot; they follow updates."""
         with self._writing:
             made = [self._companion(name) if isinstance(name, str) else name for name in companions]
             self._snapshot = self._snapshot.with_companions(made)

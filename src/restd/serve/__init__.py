@@ -2,7 +2,7 @@
 
 from restd.serve.app import make_app
 from restd.serve.limits import Limits
-from restd.serve.model_state import ServedModel, ServerState
+from restd.serve.model_state import ModelSource, ServedModel, ServerState
 from restd.serve.server import serve
 
-__all__ = ["Limits", "ServedModel", "ServerState", "make_app", "serve"]
+__all__ = ["Limits", "ModelSource", "ServedModel", "ServerState", "make_app", "serve"]

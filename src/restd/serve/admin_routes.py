@@ -1,6 +1,7 @@
 """Routes for operators: what is served, health, counters, reload."""
 
 import asyncio
+import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -9,13 +10,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from restd._version import __version__
-from restd.errors import RestdError
+from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
-from restd.serve.item_updates import begin_serving
-from restd.serve.model_state import MAIN, ServedModel, ServerState
+from restd.serve.item_updates import state_folder
+from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
 from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
 from restd.serve.search_routes import json_response
+
+logger = logging.getLogger(__name__)
 
 
 class ModelInfo(BaseModel):
@@ -68,7 +71,7 @@ def router(state: ServerState) -> APIRouter:
                 "limits": asdict(state.limits),
                 "models": own,
                 "writable": state.updates is not None and state.keys.can_write,
-                "reloads": [MAIN, *(name for name in state.reloads if name != MAIN)],
+                "reloads": list(state.reloads),
                 "started": _time(state.started_at),
             }
         )
@@ -78,8 +81,8 @@ def router(state: ServerState) -> APIRouter:
     )
     async def reload(request: Request, body: ReloadBody) -> Response:
         """Serve another folder that the operator listed, once it is checked; if it is bad, the old one is kept."""
-        path = state.reloads.get(body.model)
-        if path is None:
+        source = state.reloads.get(body.model)
+        if source is None:
             raise InvalidError(
                 f"There is no model {body.model!r} to reload; listed with --reload: {', '.join(state.reloads)}.",
                 field="model",
@@ -88,10 +91,10 @@ def router(state: ServerState) -> APIRouter:
             raise ConflictError("Another reload is under way; try again when it is done.", headers={"Retry-After": "5"})
         async with under_way:
             try:
-                served = await asyncio.to_thread(ServedModel.load, path, device=state.device)
-                served = await asyncio.to_thread(begin_serving, state, served, body.model)
-            except (RestdError, OSError) as error:
+                served = await asyncio.to_thread(_exchanged, state, source, body.model)
+            except Exception as error:
                 state.metrics.reload("refused")
+                logger.warning("The reload of %s is refused", source.path, exc_info=not isinstance(error, RestdError))
                 raise InvalidError(
                     f"{body.model!r} is refused, the old model is kept: {error}", field="model"
                 ) from error
@@ -122,6 +125,15 @@ def router(state: ServerState) -> APIRouter:
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
+
+
+def _exchanged(state: ServerState, source: ModelSource, name: str) -> ServedModel:
+    """Serve another model with the item updates that were made to it, if it is of the task of the current one."""
+    served, current = source.load(), state.model()
+    if served.task != current.task:
+        raise ConfigError(f"it is made to {served.task}, and clients expect a model to {current.task}.")
+    assert state.updates is not None, "there is a write key, or this request was refused"
+    return state.updates.move_to(served, state_folder(source.path, name, state.state_root))
 
 
 def model_info(served: ServedModel) -> ModelInfo:

@@ -6,22 +6,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 from restd.serve.problems import DeadlineError, NotReadyError, OverloadedError
 
 Answer = TypeVar("Answer")
-Result = TypeVar("Result")
+Given = TypeVar("Given", covariant=True)
 _SMOOTHING = 0.2
 """Share of the latest batch in the running mean of seconds per query."""
 
 
-class Work(Hashable, Protocol[Answer]):
+class Work(Hashable, Protocol[Given]):
     """What is done with queries; equal values are done together. Answers come in the order of the queries."""
 
-    def __call__(self, queries: Sequence[Any]) -> Sequence[Answer]:
+    def __call__(self, queries: Sequence[Any]) -> Sequence[Given]:
         """Answer each query; runs in the worker thread."""
         ...
 
@@ -49,28 +49,35 @@ class Answers(Generic[Answer]):
     """The model's time for all batches that the request was a part of."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Work that is like no other: a function that is called alone."""
+
+    function: Callable[[], Any]
+
+    def __call__(self, queries: Sequence[Any]) -> list[Any]:
+        del queries
+        return [self.function()]
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A request's queries, as many of them as a batch takes; or a call that is done alone (`work` None)."""
+    """A request's queries, or as many of them as a batch takes."""
 
-    work: Any
+    work: Work[Any]
     queries: Sequence[Any]
     cost: int
-    future: asyncio.Future[Sequence[Any]]
     arrived: float
+    key: int
+    """Hash of the work: most comparisons end here, however long the lists of a filter are."""
+    future: asyncio.Future[Sequence[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     started: float = 0.0
     seconds: float = 0.0
     is_dropped: bool = False
 
-
-@dataclass(slots=True)
-class _Load:
-    """What the scheduler remembers of the last batch."""
-
-    ended: float = -math.inf
-    crowded: bool = False
-    seconds_per_query: float = 0.0
-    running: int = 0
+    def joins(self, first: "_Job") -> bool:
+        """Whether it can be done together with another job."""
+        return self.key == first.key and self.work == first.work
 
 
 class BatchQueue:
@@ -78,7 +85,7 @@ class BatchQueue:
 
     An idle model starts at once. While it runs, requests gather, and those with equal work are answered together. Only
     where there was a crowd (several requests in the last batch, or some waiting behind it) does the model wait, for
-    `max_wait` seconds at most after that batch, so that a batch gets fuller. A lone client never waits.
+    `max_wait` seconds at most after that batch, so that the next gets fuller. A lone client never waits.
 
     Args:
         capacity: queries that may wait; more are refused with `OverloadedError`.
@@ -93,38 +100,45 @@ class BatchQueue:
         self.capacity, self.max_batch, self.max_wait = capacity, max_batch, max_wait
         self._watcher = watcher
         self._jobs: deque[_Job] = deque()
+        self._batch: Sequence[_Job] = ()
         self._waiting = 0
         self._arrival = asyncio.Event()
-        self._load = _Load()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="restd-model")
         self._scheduler: asyncio.Task[None] | None = None
-        self._running: Sequence[_Job] = ()
+        self._last_end = -math.inf
+        self._was_crowded = False
+        self._seconds_per_query = 0.0
 
     @property
     def waiting(self) -> int:
         """Queries that wait now."""
         return self._waiting
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the model computes."""
+        return bool(self._batch)
+
     def start(self) -> None:
         """Begin to work, on the running event loop."""
         self._scheduler = asyncio.get_running_loop().create_task(self._schedule())
 
     async def close(self) -> None:
-        """Refuse whatever still waits, and wait for what runs."""
+        """Refuse whatever waits; a batch that is being computed (`is_busy`) ends by itself, for nobody."""
         scheduler, self._scheduler = self._scheduler, None
         if scheduler is not None:
             scheduler.cancel()
             await asyncio.gather(scheduler, return_exceptions=True)
-        for job in (*self._running, *self._jobs):
+        for job in (*self._batch, *self._jobs):
             if not job.future.done():
                 job.future.set_exception(NotReadyError("The service is stopping; send the request to another one."))
         self._jobs.clear()
-        await asyncio.to_thread(self._thread.shutdown)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def submit(
         self, work: Work[Answer], queries: Sequence[Any], *, deadline: float | None = None
     ) -> Answers[Answer]:
-        """Answer queries, together with those of other requests for the same work.
+        """Answer queries, together with those of other requests for equal work.
 
         Args:
             work: what to do.
@@ -132,33 +146,41 @@ class BatchQueue:
             deadline: `time.monotonic()` at which the client gets what there is, or `DeadlineError`.
         """
         parts = [queries[start : start + self.max_batch] for start in range(0, len(queries), self.max_batch)]
-        jobs = self._admit([(work, part, len(part)) for part in parts])
-        await self._wait(jobs, deadline)
-        answered = [job for job in jobs if not job.is_dropped]
-        if not answered:
-            raise _late(jobs)
-        answers: list[Answer | None] = []
-        for job in jobs:
-            answers += [None] * len(job.queries) if job.is_dropped else job.future.result()
-        queued = max(job.started for job in answered) - jobs[0].arrived
-        return Answers(answers, 1000 * queued, 1000 * sum(job.seconds for job in answered))
+        return await self._answers(work, parts, len(queries), deadline)
 
-    async def run(self, call: Callable[[], Result], *, deadline: float | None = None, cost: int = 1) -> Result:
-        """Do something else with the model, alone and in its turn.
+    async def run(self, call: Callable[[], Answer], *, deadline: float | None = None, cost: int = 1) -> Answers[Answer]:
+        """Do something else with the model, alone and in its turn; the result is the only answer.
 
         Args:
             call: what to do; runs in the worker thread.
             deadline: as for `submit`.
             cost: how many queries it counts as.
         """
-        jobs = self._admit([(None, [call], cost)])
-        await self._wait(jobs, deadline)
-        if jobs[0].is_dropped:
-            raise _late(jobs)
-        return jobs[0].future.result()[0]
+        return await self._answers(_Call(call), [[None]], cost, deadline)
 
-    def _admit(self, parts: Sequence[tuple[Any, Sequence[Any], int]]) -> list[_Job]:
-        cost = sum(part_cost for _, _, part_cost in parts)
+    async def _answers(
+        self, work: Work[Answer], parts: Sequence[Sequence[Any]], cost: int, deadline: float | None
+    ) -> Answers[Answer]:
+        self._refuse(cost)
+        now, key = time.monotonic(), hash(work)
+        jobs = [_Job(work, part, cost if len(parts) == 1 else len(part), now, key) for part in parts]
+        self._jobs.extend(jobs)
+        self._count(cost)
+        self._arrival.set()
+        await self._wait(jobs, deadline)
+        answered = [job for job in jobs if not job.is_dropped]
+        if not answered:
+            raise DeadlineError(
+                f"There was no answer after {1000 * (time.monotonic() - now):.0f} ms, the deadline of a request. Ask "
+                "for less (fewer queries, a smaller beam), or try again later."
+            )
+        answers: list[Answer | None] = []
+        for job in jobs:
+            answers += [None] * len(job.queries) if job.is_dropped else job.future.result()
+        queued = max(job.started for job in answered) - now
+        return Answers(answers, 1000 * queued, 1000 * sum(job.seconds for job in answered))
+
+    def _refuse(self, cost: int) -> None:
         if self._scheduler is None:
             raise NotReadyError("The service is not ready; try again in a moment.", headers={"Retry-After": "1"})
         if self._waiting + cost > self.capacity:
@@ -167,20 +189,14 @@ class BatchQueue:
                 "wait. Try again later, as Retry-After says.",
                 headers={"Retry-After": str(self.retry_after())},
             )
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        jobs = [_Job(work, queries, own, loop.create_future(), now) for work, queries, own in parts]
-        self._jobs.extend(jobs)
-        self._count(cost)
-        self._arrival.set()
-        return jobs
 
     def retry_after(self) -> int:
         """Seconds until what waits now is probably done."""
-        queries = self._waiting + self._load.running
-        return max(1, math.ceil(queries * self._load.seconds_per_query))
+        queries = self._waiting + sum(job.cost for job in self._batch)
+        return max(1, math.ceil(queries * self._seconds_per_query))
 
     async def _wait(self, jobs: Sequence[_Job], deadline: float | None) -> None:
-        """Wait until all jobs are done or one has failed; what is left at the deadline, or if cancelled, is dropped."""
+        """Wait until all jobs are done or one has failed; drop what is left then, at the deadline, or if cancelled."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             done, _ = await asyncio.wait(
@@ -213,22 +229,20 @@ class BatchQueue:
                 self._arrival.clear()
                 await self._arrival.wait()
             await self._gather_crowd()
-            batch = self._next_batch()
-            if not batch:  # the last client left meanwhile
+            if not self._jobs:  # the last client left meanwhile
                 continue
-            now = time.monotonic()
+            batch = self._batch = self._next_batch()
+            began = time.monotonic()
             for job in batch:
-                job.started = now
-            queries = sum(job.cost for job in batch)
-            self._count(-queries)
-            self._load.running, self._running = queries, batch
+                job.started = began
+            self._count(-sum(job.cost for job in batch))
             outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)
-            self._finish(batch, outcomes, time.monotonic() - now)
+            self._finish(batch, outcomes, time.monotonic() - began)
 
     async def _gather_crowd(self) -> None:
         """After a batch with a crowd, give its clients a moment to return."""
-        until = self._load.ended + self.max_wait
-        while self._load.crowded and self._waiting < self.max_batch and (left := until - time.monotonic()) > 0:
+        until = self._last_end + self.max_wait
+        while self._was_crowded and self._waiting < self.max_batch and (left := until - time.monotonic()) > 0:
             self._arrival.clear()
             try:
                 await asyncio.wait_for(self._arrival.wait(), left)
@@ -237,17 +251,13 @@ class BatchQueue:
 
     def _next_batch(self) -> list[_Job]:
         """The job that has waited longest, and those behind it with equal work, as many as fit."""
-        if not self._jobs:
-            return []
-        first = self._jobs[0]
+        first = self._jobs.popleft()
         batch, queries = [first], len(first.queries)
-        if first.work is not None:
-            for job in list(self._jobs)[1:]:
-                if job.work == first.work and queries + len(job.queries) <= self.max_batch:
-                    batch.append(job)
-                    queries += len(job.queries)
-        for job in batch:
-            self._jobs.remove(job)
+        for job in tuple(self._jobs):
+            if queries + len(job.queries) <= self.max_batch and job.joins(first):
+                self._jobs.remove(job)
+                batch.append(job)
+                queries += len(job.queries)
         return batch
 
     def _finish(self, batch: Sequence[_Job], outcomes: Sequence[Any], seconds: float) -> None:
@@ -256,46 +266,25 @@ class BatchQueue:
             job.seconds = seconds
             if job.future.done():
                 continue  # its client left, or its deadline passed
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, Exception):
                 job.future.set_exception(outcome)
             else:
                 job.future.set_result(outcome)
-        load, queries = self._load, self._load.running
-        share = _SMOOTHING if load.seconds_per_query else 1.0
-        load.seconds_per_query += share * (seconds / queries - load.seconds_per_query)
-        load.ended, load.crowded = time.monotonic(), len(batch) > 1 or bool(self._jobs)
-        load.running, self._running = 0, []
+        queries = sum(job.cost for job in batch)
+        share = _SMOOTHING if self._seconds_per_query else 1.0
+        self._seconds_per_query += share * (seconds / queries - self._seconds_per_query)
+        self._last_end, self._was_crowded, self._batch = time.monotonic(), len(batch) > 1 or bool(self._jobs), ()
         if self._watcher is not None:
             self._watcher.batch(queries, seconds)
 
 
 def _outcomes(batch: Sequence[_Job]) -> list[Any]:
     """Answers of each job, or what it raised; in the worker thread."""
-    if batch[0].work is None:
-        (call,) = batch[0].queries
-        return [_outcome(lambda: [call()])]
     work = batch[0].work
-    together = [query for job in batch for query in job.queries]
-    answers = _outcome(lambda: work(together))
-    if isinstance(answers, BaseException):
-        # one request's fault must not fail the others
-        return [answers] if len(batch) == 1 else [_outcome(lambda job=job: work(job.queries)) for job in batch]
-    starts = [0]
-    for job in batch:
-        starts.append(starts[-1] + len(job.queries))
-    return [answers[start:end] for start, end in pairwise(starts)]
-
-
-def _outcome(call: Callable[[], Any]) -> Any:
     try:
-        return call()
+        answers = work([query for job in batch for query in job.queries])
     except Exception as error:
-        return error
-
-
-def _late(jobs: Sequence[_Job]) -> DeadlineError:
-    milliseconds = 1000 * (time.monotonic() - jobs[0].arrived)
-    return DeadlineError(
-        f"The model had no answer after {milliseconds:.0f} ms, the deadline of a request. Ask for less (fewer queries, "
-        "a smaller beam), or try again later."
-    )
+        # one request's fault must not fail the others
+        return [error] if len(batch) == 1 else [_outcomes([job])[0] for job in batch]
+    ends = accumulate((len(job.queries) for job in batch), initial=0)
+    return [answers[start:end] for start, end in pairwise(ends)]

@@ -52,7 +52,8 @@ def _section(method: str, path: str, operation: dict[str, Any], schemas: dict[st
     text = escape(operation.get("description", ""))
     fields = "".join(_row(*field) for field in _fields(operation, schemas))
     table = f"<details><summary>Fields</summary><table>{fields}</table></details>" if fields else ""
-    return f"<h2>{method.upper()} <code>{escape(path)}</code></h2><p>{text}</p>{table}<p><small>Answers: {statuses}</small></p>"
+    title = f"<h2>{method.upper()} <code>{escape(path)}</code></h2>"
+    return f"{title}<p>{text}</p>{table}<p><small>Answers: {statuses}</small></p>"
 
 
 def _fields(operation: dict[str, Any], schemas: dict[str, Any]) -> list[tuple[str, Any, str]]:

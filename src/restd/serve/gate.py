@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from restd.serve.model_state import ServerState
-from restd.serve.problems import InternalError, NotReadyError, ProblemError, TooLargeError
+from restd.serve.model_state import MAIN, ServerState
+from restd.serve.problems import InternalError, NotReadyError, ProblemError, SlowBodyError, TooLargeError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -23,7 +23,7 @@ _CLIENT_LEFT = 499
 """Logged for a client that did not wait; nobody receives it."""
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _WRITING = ("PUT", "DELETE", "PATCH")
-RELOAD = "/v1/reload"
+_RELOAD = "/v1/reload"
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Gate:
             self._count(1)
         try:
             try:
-                await self._pass(scope, receive, answer, writing=method in _WRITING or path == RELOAD)
+                await self._pass(scope, receive, answer, writing=method in _WRITING or path == _RELOAD)
             except ProblemError as problem:
                 await answer.refuse(problem)
             except Exception:
@@ -117,18 +117,14 @@ class Gate:
         limit = self.state.limits.max_body
         if length is not None and length.isdigit() and int(length) > limit:
             raise _too_large(int(length), limit)
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return b""
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            if size > limit:
-                raise _too_large(size, limit)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        try:
+            async with asyncio.timeout(self.state.limits.deadline_ms / 1000):
+                return await _read(receive, limit)
+        except TimeoutError as error:
+            raise SlowBodyError(
+                f"The body did not arrive within {self.state.limits.deadline_ms} ms; send the request again.",
+                headers={"Connection": "close"},
+            ) from error
 
     def _count(self, change: int) -> None:
         self.state.in_flight += change
@@ -177,8 +173,8 @@ class _Response:
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         trace, headers = self._trace, []
-        if not trace.snapshot and self._state.models:
-            trace.snapshot = self._state.models["main"].hash
+        if not trace.snapshot and MAIN in self._state.models:
+            trace.snapshot = self._state.models[MAIN].hash
         if trace.snapshot:
             headers.append((b"x-restd-snapshot", trace.snapshot.encode()))
         if trace.queue_ms is not None and trace.compute_ms is not None:
@@ -205,6 +201,20 @@ def _too_large(size: int, limit: int) -> TooLargeError:
         f"The body has {size} bytes or more; at most {limit} are read. Send fewer queries or shorter lists.",
         headers={"Connection": "close"},
     )
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    """A whole body; what a client sent before it left is as good as nothing."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(len(body), limit)
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -44,7 +44,7 @@ class Batch:
     texts: list[str]
 
 
-def check_ids(ids: Sequence[str], limits: ItemLimits, *, field: str = "ids") -> None:
+def check_ids(ids: Sequence[Any], limits: ItemLimits, *, field: str = "ids") -> None:
     """Refuse ids that are no ids, or occur twice in one batch."""
     if not 0 < len(ids) <= limits.items:
         raise InvalidError(f"{field}: expected 1 to {limits.items:,} per request, found {len(ids):,}.", field=field)

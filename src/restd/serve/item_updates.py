@@ -56,7 +56,7 @@ class ItemUpdates:
     Args:
         served: the model as it was loaded, without the updates of its journal.
         folder: where its journal is, or begins.
-        publish: serves a model from now on; called with the updates of the journal at once.
+        publish: serves a model from now on; called with the model after every update, not with the first one.
         limits: bounds of one batch.
         fold_above: bytes of a journal that is worth folding into one record.
     """
@@ -77,7 +77,11 @@ class ItemUpdates:
         self._is_closed = False
         self._journal, self._served = _opened(served, folder)
         self._fold_if_large()
-        publish(self._served)
+
+    @property
+    def served(self) -> ServedModel:
+        """The model with all updates."""
+        return self._served
 
     @property
     def sequence(self) -> int:
@@ -113,7 +117,7 @@ class ItemUpdates:
             made = self._commit(ItemRecord(tuple(ids), None, snapshot.index.generation))
             return replace(made, removed=len(ids))
 
-    def move_to(self, served: ServedModel, folder: Path) -> None:
+    def move_to(self, served: ServedModel, folder: Path) -> ServedModel:
         """Serve another model from now on, with the updates of its own journal; if they do not fit, nothing changes.
 
         Updates that arrive meanwhile wait, and are made to the new model.
@@ -132,6 +136,7 @@ class ItemUpdates:
                 previous.close()
             self._journal, self._served, self._fold_next = journal, following, self._fold_above
             self._publish(following)
+            return following
 
     def close(self) -> None:
         """Wait for the update under way and let go of the folder; later updates are refused."""
@@ -174,22 +179,13 @@ class ItemUpdates:
         self._fold_next = max(self._fold_above, 2 * self._journal.size)
 
 
-def begin_serving(state: ServerState, served: ServedModel, name: str = MAIN) -> ServedModel:
-    """Serve a model with the updates of its own journal, and take further ones where the operator allows writing.
-
-    Args:
-        state: of the service.
-        served: the model as it was loaded.
-        name: what the operator calls it; the folder of its updates follows from it.
-    """
-    folder = state_folder(served.path, name, state.state_root)
-    if state.updates is not None:
-        state.updates.move_to(served, folder)
-    elif state.keys.can_write:
-        state.updates = ItemUpdates(served, folder, publish=state.put)
-    else:
-        state.put(replayed(served, read_records(folder, binding_of(served))))
-    return state.model()
+def with_updates(state: ServerState, served: ServedModel) -> ServedModel:
+    """The model that a service begins with and the updates of its journal, open for more if the operator allows it."""
+    folder = state_folder(served.path, MAIN, state.state_root)
+    if not state.keys.can_write:
+        return replayed(served, read_records(folder, binding_of(served)))
+    state.updates = ItemUpdates(served, folder, publish=state.put)
+    return state.updates.served
 
 
 def state_folder(model: Path, name: str, root: Path | None) -> Path:

@@ -15,7 +15,9 @@ _RIGHTS = ("read", "write")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Hashes of the keys; a write key also reads. Without a read key everybody reads, without a write key nobody writes.
+    """Hashes of the keys. A write key also reads.
+
+    Without a read key everybody reads; without a write key nobody writes.
 
     >>> keys = Keys.parse(["read: " + "r" * 16, "write: " + "w" * 16])
     >>> keys.check("Bearer " + "w" * 16, writing=True)
@@ -71,8 +73,8 @@ class Keys:
         """
         if writing and not self.write:
             raise ForbiddenError(
-                "Writing and reloading are switched off. To switch them on, start restd serve with --api-key-file and a "
-                "line 'write: KEY' in that file."
+                "Writing and reloading are switched off. To switch them on, start restd serve with --api-key-file and "
+                "a line 'write: KEY' in that file."
             )
         if not writing and not self.read:
             return

@@ -25,8 +25,8 @@ class Limits:
 
     >>> Limits(max_queries=500)
     Traceback (most recent call last):
-    restd.errors.ConfigError: max_queries (500) is above queue (256): such a request could never be answered. Raise the \
-queue.
+    restd.errors.ConfigError: max_queries (500) is above queue (256): such a request could never be answered. \
+Raise the queue.
     """
 
     max_body_kb: int = 256

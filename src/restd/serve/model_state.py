@@ -43,18 +43,6 @@ class ServedModel:
     task: Task
     loaded_at: float
 
-    @classmethod
-    def load(
-        cls, path: Path, *, index: Path | None = None, catalog: Path | None = None, device: str | None = None
-    ) -> "ServedModel":
-        """Open a run or a bundle with its heads and its fitted hybrid search, as far as it has them, and try it."""
-        beside = model_folder(path).parent
-        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
-        retriever = Retriever.load(path, index, catalog, keep_heads=has_heads, hybrid=is_fitted, device=device)
-        served = cls(retriever, path, task_of(path), time.time())
-        served.warm_up()
-        return served
-
     @property
     def name(self) -> str:
         """Name of the folder it was loaded from."""
@@ -99,9 +87,37 @@ class ServedModel:
         assert self.hash
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model is loaded from.
+
+    Args:
+        path: folder of a run, or a bundle.
+        index: its index, where the run does not know it.
+        catalog: its items, likewise.
+        device: where it runs.
+    """
+
+    path: Path
+    index: Path | None = None
+    catalog: Path | None = None
+    device: str | None = None
+
+    def load(self) -> ServedModel:
+        """Open the model with its heads and its fitted hybrid search, as far as it has them, and try it."""
+        beside = model_folder(self.path).parent
+        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
+        retriever = Retriever.load(
+            self.path, self.index, self.catalog, keep_heads=has_heads, hybrid=is_fitted, device=self.device
+        )
+        served = ServedModel(retriever, self.path, task_of(self.path), time.time())
+        served.warm_up()
+        return served
+
+
 @dataclass(eq=False)
 class ServerState:
-    """What all routes share. It is read and changed on the event loop alone.
+    """What all routes share; it is changed on the event loop, and by the one writer of items, which puts models.
 
     Args:
         limits: what is refused.
@@ -109,10 +125,10 @@ class ServerState:
         queue: where requests wait for the model.
         metrics: counters for Prometheus.
         log: where requests are logged; None for nowhere.
-        reloads: folders that a client may ask for by name.
+        reloads: models that a client may ask for by name.
         updates: what adds and removes items; None where that is switched off.
         state_root: where updates of items are kept; None for each model's own folder.
-        load: how a folder becomes a `ServedModel`; other keywords than the defaults come with it.
+        cors: origins of web pages that may call the service.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -120,10 +136,9 @@ class ServerState:
     queue: BatchQueue = field(default_factory=BatchQueue)
     metrics: Metrics = field(default_factory=Metrics)
     log: RequestLog | None = None
-    reloads: Mapping[str, Path] = field(default_factory=dict)
+    reloads: Mapping[str, ModelSource] = field(default_factory=dict)
     updates: "ItemUpdates | None" = None
     state_root: Path | None = None
-    device: str | None = None
     cors: tuple[str, ...] = ()
     started_at: float = field(default_factory=time.time)
     is_stopping: bool = False

@@ -15,8 +15,7 @@ from restd.serve.problems import (
     ProblemError,
 )
 
-_SHOWN = 80
-_IN_BODY = ("body", "query", "path", "header")
+_SHOWN, _BEGINNING = 80, 32
 
 
 def install(app: FastAPI) -> None:
@@ -63,8 +62,23 @@ def validation_problem(errors: Any) -> ProblemError:
     first = errors[0]
     if first["type"] == "json_invalid":
         return MalformedError("The body is not JSON; expected one JSON object in UTF-8.")
-    location = [str(part) for part in first["loc"] if part not in _IN_BODY or first["loc"].index(part)]
-    field = ".".join(location)[:_SHOWN] or None
+    field = ".".join(str(part) for part in first["loc"][1:])[:_SHOWN] or None
+    value = first.get("input")
+    if first["type"] == "missing" and field is None:
+        return InvalidError("There is no body; expected one JSON object.")
+    if first["type"] == "extra_forbidden":
+        return InvalidError(f"There is no field {field!r} here; /docs lists the fields. Leave it out.", field=field)
     message = first["msg"].removeprefix("Value error, ")
-    subject = f"{field}: " if field else ""
-    return InvalidError(f"{subject}{message}"[:500], field=field)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        message += f" (got {_shown(value)})"
+    return InvalidError(f"{field or 'The body'}: {message}", field=field)
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value that a client sent.
+
+    >>> _shown("a" * 99), _shown(10**99)
+    ("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…", '1000000000000000000000000000000…')
+    """
+    text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= _BEGINNING else f"{text[: _BEGINNING - 1]}…"

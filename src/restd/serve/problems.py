@@ -67,6 +67,12 @@ class MethodError(ProblemError):
     status, code = 405, "method_not_allowed"
 
 
+class SlowBodyError(ProblemError):
+    """A body that did not arrive in time."""
+
+    status, code = 408, "slow_body"
+
+
 class ConflictError(ProblemError):
     """Something else is under way that excludes this."""
 
@@ -130,7 +136,7 @@ _BY_STATUS = {
 }
 ALWAYS = (401, 403, 503)
 """Statuses that every endpoint under /v1 can answer: keys, and a service that is loading or stopping."""
-BODY = (400, 413, 422)
+BODY = (400, 408, 413, 422)
 """Statuses of endpoints that read a body."""
 MODEL = (429, 504)
 """Statuses of endpoints that wait for the model."""

@@ -149,28 +149,26 @@ def request_models(limits: Limits) -> RequestModels:
     >>> models.search.model_json_schema()["properties"]["k"]["maximum"]
     50
     """
-    query = Annotated[str, Field(min_length=1, max_length=limits.max_query_chars), AfterValidator(_with_text)]
-    history = Annotated[list[ItemId], Field(min_length=1, max_length=limits.max_history)]
-    many = Field(min_length=1, max_length=limits.max_queries)
+    query: Any = Annotated[str, Field(min_length=1, max_length=limits.max_query_chars), AfterValidator(_with_text)]
+    history: Any = Annotated[list[ItemId], Field(min_length=1, max_length=limits.max_history)]
     options = option_fields(limits)
-    recommending = {name: option for name, option in options.items() if name != "category_width"}
     searching = {name: option for name, option in options.items() if name != "seen"}
-    a_query = (query | None, Field(None, description="A text to search for."))
-    a_history = (history | None, Field(None, description="Ids of the items of a user so far, the latest last."))
+    a_query: Any = (query | None, Field(None, description="A text to search for."))
+    a_history: Any = (history | None, Field(None, description="Ids of the items of a user so far, the latest last."))
     return RequestModels(
         search=create_model(
             "SearchRequest",
             __base__=SearchBody,
             query=a_query,
-            queries=(Annotated[list[query], many] | None, Field(None, description="Many texts, answered in order.")),
+            queries=(_many(query, limits), Field(None, description="Many texts, answered in order.")),
             **searching,
         ),
         recommend=create_model(
             "RecommendRequest",
             __base__=RecommendBody,
             history=a_history,
-            histories=(Annotated[list[history], many] | None, Field(None, description="Many histories.")),
-            **recommending,
+            histories=(_many(history, limits), Field(None, description="Many histories, answered in order.")),
+            **options,
         ),
         explain=create_model(
             "ExplainRequest",
@@ -183,19 +181,19 @@ def request_models(limits: Limits) -> RequestModels:
     )
 
 
-def option_fields(limits: Limits) -> dict[str, tuple[Any, Any]]:
-    """The fields of `SearchOptions` as a request has them: their names, types, defaults and descriptions, and limits."""
-    condition = Annotated[str, Field(max_length=limits.max_query_chars), AfterValidator(_readable)]
-    ids = Annotated[list[ItemId], Field(max_length=limits.max_filter_items)]
+def option_fields(limits: Limits) -> dict[str, Any]:
+    """The fields of `SearchOptions` as a request has them: names, types, defaults, descriptions, and limits."""
+    condition: Any = Annotated[str, Field(max_length=limits.max_query_chars), AfterValidator(_readable)]
+    ids: Any = Annotated[list[ItemId], Field(max_length=limits.max_filter_items)]
     narrowed: dict[str, Any] = {
         "k": Annotated[int, Field(ge=1, le=limits.max_k)],
-        "beam": Annotated[int, Field(ge=1, le=limits.max_beam)] | None,
+        "beam": _or_none(Annotated[int, Field(ge=1, le=limits.max_beam)]),
         "where": Annotated[list[condition], Field(max_length=MAX_CONDITIONS)],
         "allow": ids | None,
         "deny": ids,
         "category_width": Annotated[int, Field(ge=0, le=limits.max_filter_items)],
         "mode": Mode | None,  # unset, what the model was fitted for
-        "heads": heads_model(limits) | None,
+        "heads": _or_none(heads_model(limits)),
     }
     types, descriptions = get_type_hints(SearchOptions), argument_descriptions(SearchOptions)
     defaults = {"where": [], "deny": [], "mode": None}
@@ -215,17 +213,23 @@ def heads_model(limits: Limits) -> type[Strict]:
         "weight": Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)],
         "extra_candidates": Annotated[int, Field(ge=0, le=limits.max_filter_items)],
     }
-    return create_model(
-        "HeadUse",
-        __base__=Strict,
-        **{
-            field.name: (
-                narrowed.get(field.name, types[field.name]),
-                Field(field.default, description=descriptions[field.name]),
-            )
-            for field in fields(HeadUse)
-        },
-    )
+    made: dict[str, Any] = {
+        field.name: (
+            narrowed.get(field.name, types[field.name]),
+            Field(field.default, description=descriptions[field.name]),
+        )
+        for field in fields(HeadUse)
+    }
+    return create_model("HeadUse", __base__=Strict, **made)
+
+
+def _or_none(kind: Any) -> Any:
+    return kind | None
+
+
+def _many(kind: Any, limits: Limits) -> Any:
+    items: Any = list[kind]
+    return _or_none(Annotated[items, Field(min_length=1, max_length=limits.max_queries)])
 
 
 def argument_descriptions(kind: type) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Routes that ask the model: search, recommend, explain."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Request, Response
 
@@ -26,6 +27,7 @@ from restd.serve.schema import (
 from restd.serve.search_work import QueryAnswer, SearchWork, blamed
 
 Route = TypeVar("Route", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 
 
 def router(state: ServerState) -> APIRouter:
@@ -68,8 +70,20 @@ def takes(endpoint: Route, model: type[OptionsRequest]) -> Route:
 
 
 def json_response(content: Any) -> Response:
-    """A response of plain values; it is not validated again."""
-    return Response(json.dumps(content, allow_nan=False).encode("ascii"), media_type="application/json")
+    """A response of plain values; it is not validated again. Numbers that JSON does not have become null."""
+    try:
+        text = json.dumps(content, allow_nan=False, ensure_ascii=False, default=str)
+    except ValueError:
+        text = json.dumps(_finite(content), ensure_ascii=False, default=str)
+    return Response(text.encode(), media_type="application/json")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def prepared(
@@ -93,6 +107,12 @@ def _refuse_impossible(model: ServedModel, body: OptionsRequest, options: Search
         raise InvalidError(
             "The model has no fitted hybrid search; use mode 'generative', or run restd fit.", field="mode"
         )
+    if options.heads is not None and options.mode == "hybrid":
+        raise InvalidError(
+            "Heads are an option of mode 'generative'; leave 'heads' out, or set the mode.", field="heads"
+        )
+    if options.seen is False and model.task == "search":
+        raise InvalidError("A text has no items that could be left out; leave 'seen' unset.", field="seen")
     if options.heads is not None and model.retriever.heads is None:
         raise InvalidError("The model has no saved horizon heads; leave 'heads' out.", field="heads")
     conditions = ("where", [_column(str(condition)) for condition in options.where])
@@ -108,6 +128,20 @@ def _column(condition: str) -> str:
     from restd.snapshot import Condition
 
     return Condition.parse(condition).column
+
+
+async def in_turn(state: ServerState, trace: Trace, call: Callable[[], Answer], *, cost: int = 1) -> Answer:
+    """What a function returns that needs the model: called in the worker thread when its turn comes.
+
+    Args:
+        state: whose queue it is.
+        trace: of the request; it has the times afterwards.
+        call: the function.
+        cost: how many queries it counts as.
+    """
+    answers = await state.queue.run(call, deadline=state.deadline(trace.arrived), cost=cost)
+    trace.queue_ms, trace.compute_ms = answers.queue_ms, answers.compute_ms
+    return cast("Answer", answers.answers[0])
 
 
 async def _answer(
@@ -156,7 +190,7 @@ async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Respo
         try:
             explanation = model.retriever.explain(query, body.item, options=options)
         except RestdError as error:
-            raise blamed(error, model, options) from error
+            raise blamed(error, model, options, [query], item=body.item) from error
         return {"snapshot": model.hash, "sentence": explanation.sentence(), "explanation": explanation.to_dict()}
 
-    return json_response(await state.queue.run(follow, deadline=state.deadline(trace.arrived)))
+    return json_response(await in_turn(state, trace, follow))

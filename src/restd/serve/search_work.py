@@ -1,6 +1,6 @@
 """What the worker thread does with the queries of a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64
 
-from restd.data import Query
+from restd.data import History, Query
 from restd.errors import RestdError
 from restd.search import Hit, SearchOptions
 from restd.search.results import make_hits
@@ -50,7 +50,7 @@ class SearchWork:
         try:
             rows, scores = self.model.retriever.rank(list(queries), options=self.options)
         except (RestdError, pa.ArrowException) as error:
-            raise blamed(error, self.model, self.options) from error
+            raise blamed(error, self.model, self.options, queries) from error
         answers = []
         for row_list, hits in zip(rows, make_hits(snapshot, rows, scores), strict=True):
             answers.append(QueryAnswer(hits, self._fields(row_list[row_list >= 0]), None))
@@ -63,20 +63,39 @@ class SearchWork:
         return pa.table(taken).to_pylist()
 
 
-def blamed(error: Exception, model: ServedModel, options: SearchOptions) -> InvalidError:
-    """The refusal of a request that cannot be searched, with the field that is to blame."""
-    items = model.snapshot.items
-    checks = {
-        "allow": lambda: items.rows(options.allow or (), what="allow"),
-        "deny": lambda: items.rows(options.deny, what="deny"),
-        "where": lambda: items.matching([Condition.parse(str(condition)) for condition in options.where]),
-        "filter": lambda: model.snapshot.matching(options.where, options.allow, options.deny),
-    }
-    for field, check in checks.items():
+def blamed(
+    error: Exception,
+    model: ServedModel,
+    options: SearchOptions,
+    queries: Sequence[Query] = (),
+    *,
+    item: str | None = None,
+) -> InvalidError:
+    """The refusal of a request that cannot be searched, with the field that is to blame.
+
+    Args:
+        error: what the search raised.
+        model: what was searched.
+        options: how.
+        queries: what for.
+        item: the item to explain, where there is one.
+    """
+    items, snapshot = model.snapshot.items, model.snapshot
+    known = [query.items for query in queries if isinstance(query, History)]
+    filters = "where" if options.where else "allow" if options.allow is not None else "deny"
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("allow", lambda: items.rows(options.allow or (), what="allow")),
+        ("deny", lambda: items.rows(options.deny, what="deny")),
+        ("where", lambda: items.matching([Condition.parse(str(condition)) for condition in options.where])),
+        (filters, lambda: snapshot.matching(options.where, options.allow, options.deny)),
+        ("history", lambda: [items.rows(history, what="The history") for history in known]),
+        ("item", lambda: items.rows([] if item is None else [item], what="item")),
+    ]
+    for field, check in checks:
         try:
             check()
         except (RestdError, pa.ArrowException) as cause:
-            return InvalidError(_sentence(cause), field="where" if field == "filter" and options.where else field)
+            return InvalidError(_sentence(cause), field=field)
     return InvalidError(_sentence(error))
 
 

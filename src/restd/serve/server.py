@@ -1,24 +1,36 @@
 """The process: a socket, a model that is loaded behind it, and an end that loses no request."""
 
 import asyncio
-import contextlib
+import gc
 import logging
 import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
 from restd.errors import ConfigError, MissingExtraError
 from restd.serve.app import make_app
-from restd.serve.model_state import ServerState
+from restd.serve.model_state import ServedModel, ServerState
 
 logger = logging.getLogger(__name__)
-_FORCED = 130
 _KEEP_ALIVE = 75
+_BACKLOG = 2048
+_WATCH, _TICK = 0.05, 0.01
+"""Seconds between two looks: for a signal, and for the end of the last request."""
+_QUIET_TICKS = 5
+"""A stopping service has nothing in flight for so long before it closes its socket: requests on their way get a 503."""
 
 
-def serve(state: ServerState, *, host: str, port: int, load: Callable[[], None], ready: Callable[[str], None]) -> None:
+def serve(
+    state: ServerState,
+    *,
+    host: str,
+    port: int,
+    load: Callable[[], Mapping[str, ServedModel]],
+    ready: Callable[[str], None],
+) -> None:
     """Serve until a signal comes; health checks are answered while the model is loaded.
 
     The first SIGTERM or SIGINT refuses new work and lets requests in flight finish; a second one ends at once.
@@ -27,7 +39,7 @@ def serve(state: ServerState, *, host: str, port: int, load: Callable[[], None],
         state: what is served.
         host: address to listen at.
         port: port to listen at; 0 for any that is free.
-        load: puts the models into the state; runs in a thread. What it raises ends the service.
+        load: loads the models, by name; runs in a thread. What it raises ends the service.
         ready: called with the address as soon as requests are answered.
     """
     try:
@@ -36,12 +48,12 @@ def serve(state: ServerState, *, host: str, port: int, load: Callable[[], None],
         raise MissingExtraError("uvicorn", extra="serve", purpose="restd serve") from error
 
     class Server(uvicorn.Server):
-        """Stops in our way."""
+        """Leaves its end to us: signals are neither repeated nor do they close the socket at once."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             del frame
             if state.is_stopping:
-                os._exit(_FORCED if sig == 2 else 128 + sig)
+                _leave(128 + sig)
             state.is_stopping = True
 
     config = uvicorn.Config(
@@ -53,58 +65,86 @@ def serve(state: ServerState, *, host: str, port: int, load: Callable[[], None],
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=1,
-        backlog=2048,
     )
-    server = Server(config)
     listener = listen(host, port)
     address = url_of(listener)
-    asyncio.run(_run(server, listener, state, load, lambda: ready(address)))
+    unanswered = asyncio.run(_run(Server(config), listener, state, load, lambda: ready(address)))
+    if state.log is not None:
+        state.log.close()
+    if unanswered:
+        logger.warning("%d requests were not answered within %g s", unanswered, state.limits.drain_seconds)
+    if unanswered or state.queue.is_busy:
+        _leave(1 if unanswered else 0)  # nobody waits for what the model still computes
 
 
 async def _run(
-    server: Any, listener: socket.socket, state: ServerState, load: Callable[[], None], ready: Callable[[], None]
-) -> None:
-    async def begin() -> None:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        await asyncio.to_thread(load)
-        if not state.is_stopping:
-            ready()
-
-    async def end() -> None:
-        while not state.is_stopping:
-            await asyncio.sleep(0.02)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_drained(state), state.limits.drain_seconds)
-        server.should_exit = True
-
+    server: Any,
+    listener: socket.socket,
+    state: ServerState,
+    load: Callable[[], Mapping[str, ServedModel]],
+    ready: Callable[[], None],
+) -> int:
+    """Serve; returns how many requests were left without an answer."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    beginning, ending = asyncio.ensure_future(begin()), asyncio.ensure_future(end())
-    try:
-        await asyncio.wait({serving, beginning}, return_when=asyncio.FIRST_COMPLETED)
-        if beginning.done() and beginning.exception() is not None:
-            server.should_exit = True
-        await serving
-        if beginning.done():
-            beginning.result()
-    finally:
-        for task in (beginning, ending):
-            task.cancel()
+    loading = asyncio.ensure_future(asyncio.to_thread(load))
+    begin, end = asyncio.ensure_future(_begin(server, state, loading, ready)), asyncio.ensure_future(_end(state))
+    await asyncio.wait({serving, begin, end}, return_when=asyncio.FIRST_COMPLETED)
+    if end.done() and not loading.done():
+        _leave(0)  # a thread cannot be stopped, and nobody waits for it
+    if begin.done() and begin.exception() is None:
+        await asyncio.wait({serving, end}, return_when=asyncio.FIRST_COMPLETED)
+    unanswered = state.in_flight
+    server.should_exit = True
+    end.cancel()
+    await serving
+    await begin
+    return unanswered
 
 
-async def _drained(state: ServerState) -> None:
-    while state.in_flight:
-        await asyncio.sleep(0.01)
+async def _begin(
+    server: Any, state: ServerState, loading: asyncio.Future[Mapping[str, ServedModel]], ready: Callable[[], None]
+) -> None:
+    """Put the models into the state once they are loaded."""
+    models = await loading
+    while not server.started:
+        await asyncio.sleep(_TICK)
+    for name, model in models.items():
+        state.put(model, name)
+    gc.collect()
+    gc.freeze()  # what was loaded stays: later collections need not look at it
+    ready()
+
+
+async def _end(state: ServerState) -> None:
+    """Return when a signal came and everything in flight is answered, or time is up."""
+    while not state.is_stopping:
+        await asyncio.sleep(_WATCH)
+    quiet, ticks = 0, int(state.limits.drain_seconds / _TICK)
+    while quiet < _QUIET_TICKS and ticks > 0:
+        await asyncio.sleep(_TICK)
+        quiet, ticks = quiet + 1 if not state.in_flight else 0, ticks - 1
+
+
+def _leave(code: int) -> None:
+    """End the process without waiting for its threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at this address."""
+    """A socket that listens at this address.
+
+    >>> with listen("127.0.0.1", 0) as listener:
+    ...     url_of(listener).startswith("http://127.0.0.1:")
+    True
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(2048)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(
