@@ -205,7 +205,7 @@ def _read(stream: BinaryIO, path: Path, start: int, sequence: int | None) -> Fra
         return None
     mark, number, size, digest = _HEAD.unpack_from(head)
     if _CHECK.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[: _HEAD.size]):
-        if any(head) or any(any(block) for block in iter(lambda: stream.read(1 << 20), b"")):
+        if any(head[-_CHECK.size :]) or any(map(any, iter(lambda: stream.read(1 << 20), b""))):
             raise _damaged(path, start, "its head does not match its checksum")
         return None
     body = stream.read(size + len(_END))
