@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from restd.serve.problems import DeadlineError, NotReadyError, OverloadedError
 
@@ -148,7 +148,13 @@ class BatchQueue:
         parts = [queries[start : start + self.max_batch] for start in range(0, len(queries), self.max_batch)]
         return await self._answers(work, parts, len(queries), deadline)
 
-    async def run(self, call: Callable[[], Answer], *, deadline: float | None = None, cost: int = 1) -> Answers[Answer]:
+    async def run(self, call: Callable[[], Answer], *, deadline: float | None = None, cost: int = 1) -> Answer:
+        """Do something else with the model, alone and in its turn; `run_timed` says how long it took, too."""
+        return cast("Answer", (await self.run_timed(call, deadline=deadline, cost=cost)).answers[0])
+
+    async def run_timed(
+        self, call: Callable[[], Answer], *, deadline: float | None = None, cost: int = 1
+    ) -> Answers[Answer]:
         """Do something else with the model, alone and in its turn; the result is the only answer.
 
         Args:

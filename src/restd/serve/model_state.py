@@ -43,6 +43,18 @@ class ServedModel:
     task: Task
     loaded_at: float
 
+    @classmethod
+    def load(
+        cls, path: Path, *, index: Path | None = None, catalog: Path | None = None, device: str | None = None
+    ) -> "ServedModel":
+        """Open a run or a bundle with its heads and its fitted hybrid search, as far as it has them, and try it."""
+        beside = model_folder(path).parent
+        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
+        retriever = Retriever.load(path, index, catalog, keep_heads=has_heads, hybrid=is_fitted, device=device)
+        served = cls(retriever, path, task_of(path), time.time())
+        served.warm_up()
+        return served
+
     @property
     def name(self) -> str:
         """Name of the folder it was loaded from."""
@@ -104,15 +116,8 @@ class ModelSource:
     device: str | None = None
 
     def load(self) -> ServedModel:
-        """Open the model with its heads and its fitted hybrid search, as far as it has them, and try it."""
-        beside = model_folder(self.path).parent
-        has_heads, is_fitted = (beside / HEADS).is_dir(), (beside / FUSION).is_dir()
-        retriever = Retriever.load(
-            self.path, self.index, self.catalog, keep_heads=has_heads, hybrid=is_fitted, device=self.device
-        )
-        served = ServedModel(retriever, self.path, task_of(self.path), time.time())
-        served.warm_up()
-        return served
+        """Open the model."""
+        return ServedModel.load(self.path, index=self.index, catalog=self.catalog, device=self.device)
 
 
 @dataclass(eq=False)

@@ -139,7 +139,7 @@ async def in_turn(state: ServerState, trace: Trace, call: Callable[[], Answer], 
         call: the function.
         cost: how many queries it counts as.
     """
-    answers = await state.queue.run(call, deadline=state.deadline(trace.arrived), cost=cost)
+    answers = await state.queue.run_timed(call, deadline=state.deadline(trace.arrived), cost=cost)
     trace.queue_ms, trace.compute_ms = answers.queue_ms, answers.compute_ms
     return cast("Answer", answers.answers[0])
 
