@@ -2,9 +2,6 @@
 
 import errno
 import os
-import resource
-import shutil
-import subprocess
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +14,7 @@ from restd.artifacts import swap
 from restd.errors import ArtifactError, DataError
 from restd.serve import journal as module
 from restd.serve.journal import FILE, Journal, JournalWriteError, read_records
+from tests.disks import small_disk
 
 BINDING = {"model": "a" * 64, "snapshot": "b" * 64}
 PAYLOADS = [b"first", b"", b"the third record", bytes(40), b"RSTDend\n"]
@@ -221,46 +219,17 @@ def test_what_could_not_be_undone_is_undone_before_the_next_record(tmp_path, mon
     assert records(tmp_path) == [*PAYLOADS, b"short"]
 
 
-@contextmanager
-def small_disk(folder):
-    """A disk of one megabyte where a test may mount one; otherwise a limit on the size of files."""
-    mounted = shutil.which("mount") and os.geteuid() == 0
-    folder.mkdir()
-    if mounted:
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True).returncode == 0
-    if mounted:
-        filler = folder / "filler"
-
-        def make_room():
-            filler.unlink()
-
-        filler.write_bytes(bytes(600_000))
-        try:
-            yield make_room
-        finally:
-            subprocess.run(["umount", str(folder)], check=True)
-        return
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def lift_limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, before[1]))
-    try:
-        yield lift_limit
-    finally:
-        lift_limit()
-
-
 def test_a_full_disk_leaves_the_journal_as_it_was_until_there_is_room(tmp_path):
     folder, record = tmp_path / "disk", bytes(range(256)) * 400
     with small_disk(folder) as make_room, opened(folder) as journal:
-        count = 0
-        with pytest.raises(JournalWriteError, match=r"The disk is full.*nothing was changed. Free some space") as full:
-            while count < 100:
+
+        def fill():
+            while journal.sequence < 100:
                 journal.append(record)
-                count += 1
+
+        with pytest.raises(JournalWriteError, match=r"The disk is full.*nothing was changed. Free some space") as full:
+            fill()
+        count = journal.sequence
         assert full.value.is_full
         assert 0 < count < 10
         assert (folder / FILE).stat().st_size == journal.size

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from restd._version import __version__
 from restd.errors import ConfigError, RestdError
@@ -45,6 +45,8 @@ class Info(ModelInfo):
     limits: dict[str, float]
     models: dict[str, ModelInfo]
     writable: bool
+    sequence: int | None = Field(description="Number of the last update of items; null where writing is off.")
+    journal_bytes: int | None = Field(description="Size of the journal of these updates.")
     reloads: list[str]
     started: str
 
@@ -63,6 +65,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.get("/v1/info", response_model=Info, responses=documented(*ALWAYS), tags=["service"])
     async def info() -> Response:
         """What is served: model, index, columns, modes, limits."""
+        updates = state.updates
         own = {name: model_info(served).model_dump() for name, served in state.models.items()}
         return json_response(
             {
@@ -70,7 +73,9 @@ def router(state: ServerState) -> APIRouter:
                 "version": __version__,
                 "limits": asdict(state.limits),
                 "models": own,
-                "writable": state.updates is not None and state.keys.can_write,
+                "writable": updates is not None,
+                "sequence": None if updates is None else updates.sequence,
+                "journal_bytes": None if updates is None else updates.journal_bytes,
                 "reloads": list(state.reloads),
                 "started": _time(state.started_at),
             }
