@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO := demo
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo study test lint types unit fuzz mutants setup clean
+.PHONY: demo serve study test lint types unit fuzz mutants setup clean
 
 setup: $(READY)
 
@@ -24,6 +24,10 @@ demo: setup
 	$(BIN)/restd search --model $(DEMO)/bundle "quiet mouse for the office" -k 5 --explain S0003770
 	$(BIN)/restd search --model $(DEMO)/bundle "drink bottle 500 ml" -k 5 --where "price<=30"
 	$(BIN)/restd search --model $(DEMO)/bundle "help me serve kibble without a mess" -k 5 --mode generative
+
+# the demo's model over HTTP, for this machine alone
+serve: setup
+	$(BIN)/restd serve --model $(DEMO)/bundle
 
 # the paper's matched comparison where an item has one training query: Base-FT and ResTD from one checkpoint
 study: setup

@@ -56,6 +56,14 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def served_run(tmp_path_factory):
+    """A tiny run with heads and a hybrid search, for the service."""
+    from tests.serving import write_run
+
+    return write_run(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="session")
 def sentence_encoder(tmp_path_factory):
     """A tiny sentence-transformers model of random weights; nobody trains it."""
     from restd.encode import load_encoder

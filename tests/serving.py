@@ -21,11 +21,11 @@ WAIT = 120
 """Seconds until a process is given up: machines that run tests may be slow."""
 
 
-def write_run(folder: Path, *, name: str = "run", updates: int = 30, seed: int = 0) -> Path:
-    """A run with heads and with fixed weights for a hybrid search of bm25 and the model."""
-    data = folder / "data" if (folder / "data").is_dir() else write_world(folder / "data")
-    index = folder / "index" if (folder / "index").is_dir() else make_index(data, folder / "index")
-    trained = run(index, data, folder / name, f"train.seed={seed}", objective="restd", updates=updates).folder.parent
+def write_run(folder: Path, *, updates: int = 30, seed: int = 0) -> Path:
+    """A run with heads, and with weights for a hybrid search of bm25 and the model."""
+    data = write_world(folder / "data")
+    index = make_index(data, folder / "index", seed=seed)
+    trained = run(index, data, folder / "run", objective="restd", updates=updates).folder.parent
     Fusion({"generator": 1.0, "bm25": 0.5}).save(trained / "fusion")
     return trained
 
@@ -66,27 +66,35 @@ def wait_for(condition, *, what: str):
 
 
 @contextmanager
-def service(*words, **environment):
-    """Run `restd serve` with these words on a free port; it is killed in the end if it still runs."""
-    source = str(Path(restd.__file__).parent.parent)
-    env = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-m", "restd", "serve", "--port", "0", *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-    log: list[str] = []
-    reader = threading.Thread(target=lambda: log.extend(process.stderr), daemon=True)
-    reader.start()
+def process(*words):
+    """Run `restd serve` with these words; it is killed in the end if it still runs."""
+    env = {**os.environ, "PYTHONPATH": str(Path(restd.__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "restd", "serve", *map(str, words)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
-        line = process.stdout.readline()
-        match = re.search(r" on (http://\S+) ", line)
-        if match is None:
-            process.wait(WAIT)
-            reader.join(WAIT)
-            raise AssertionError(f"the server printed {line!r} and {''.join(log)!r}")
-        yield Service(process, match.group(1), line, log)
+        yield running
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(WAIT)
-        reader.join(WAIT)
-        process.stdout.close()
-        process.stderr.close()
+        running.kill()
+        running.wait(WAIT)
+        running.stdout.close()
+        running.stderr.close()
+
+
+@contextmanager
+def service(*words):
+    """Run `restd serve` with these words on a free port until it is ready; stop it in the end."""
+    with process("--port", 0, *words) as running:
+        log: list[str] = []
+        reader = threading.Thread(target=lambda: log.extend(running.stderr), daemon=True)
+        reader.start()
+        try:
+            line = running.stdout.readline()
+            match = re.search(r" on (http://\S+) ", line)
+            if match is None:
+                running.wait(WAIT)
+                reader.join(WAIT)
+                raise AssertionError(f"the server printed {line!r} and {''.join(log)!r}")
+            yield Service(running, match.group(1), line, log)
+        finally:
+            running.kill()
+            reader.join(WAIT)

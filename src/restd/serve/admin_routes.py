@@ -14,7 +14,7 @@ from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
 from restd.serve.item_updates import state_folder
 from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
-from restd.serve.problems import ALWAYS, BODY, ConflictError, InvalidError, NotReadyError, documented
+from restd.serve.problems import ALWAYS, BODY, WRITING, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
 from restd.serve.search_routes import json_response
 
@@ -82,7 +82,10 @@ def router(state: ServerState) -> APIRouter:
         )
 
     @routes.post(
-        "/v1/reload", response_model=ReloadResponse, responses=documented(*ALWAYS, *BODY, 409), tags=["service"]
+        "/v1/reload",
+        response_model=ReloadResponse,
+        responses=documented(*ALWAYS, *BODY, *WRITING, 409),
+        tags=["service"],
     )
     async def reload(request: Request, body: ReloadBody) -> Response:
         """Serve another folder that the operator listed, once it is checked; if it is bad, the old one is kept."""
@@ -99,9 +102,10 @@ def router(state: ServerState) -> APIRouter:
                 served = await asyncio.to_thread(_exchanged, state, source, body.model)
             except Exception as error:
                 state.metrics.reload("refused")
-                logger.warning("The reload of %s is refused", source.path, exc_info=not isinstance(error, RestdError))
+                reason = str(error) if isinstance(error, RestdError) else repr(error)
+                logger.warning("The reload of %s is refused: %s", source.path, reason)
                 raise InvalidError(
-                    f"{body.model!r} is refused, the old model is kept: {error}", field="model"
+                    f"{body.model!r} is refused, the old model is kept: {reason}", field="model"
                 ) from error
         state.metrics.reload("done")
         trace_of(request.scope).snapshot = served.hash
@@ -143,19 +147,19 @@ def _exchanged(state: ServerState, source: ModelSource, name: str) -> ServedMode
 
 def model_info(served: ServedModel) -> ModelInfo:
     """What clients may know of a model; no folder of this machine is in it."""
-    retriever, fusion = served.retriever, served.retriever.fusion
+    fusion = served.retriever.fusion
     return ModelInfo(
         name=served.name,
         task=served.task,
-        model_hash=retriever.model_hash,
+        model_hash=served.model_hash,
         snapshot=served.hash,
-        layout=dict(retriever.index.layout()),
+        layout=dict(served.layout),
         items=len(served.snapshot),
         columns=list(served.columns),
         modes=["generative", "hybrid"] if served.is_fitted else ["generative"],
         default_mode=served.default_mode(),
         parts={} if fusion is None else dict(fusion.weights),
-        heads=retriever.heads is not None,
+        heads=served.retriever.heads is not None,
         loaded=_time(served.loaded_at),
     )
 

@@ -1,6 +1,5 @@
 """The application: all routes, behind one gate."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -36,7 +35,8 @@ def make_app(state: ServerState) -> "FastAPI":
     app = FastAPI(
         title="restd",
         version=__version__,
-        description="Search and recommendation with Semantic IDs.",
+        description="Search and recommendation with Semantic IDs. Where the service has keys, send the header "
+        "`Authorization: Bearer KEY`.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -54,8 +54,3 @@ def make_app(state: ServerState) -> "FastAPI":
             expose_headers=["X-Restd-Snapshot", "X-Restd-Queue-Ms", "X-Restd-Compute-Ms", "Retry-After"],
         )
     return app
-
-
-def openapi_document(state: ServerState) -> str:
-    """The OpenAPI document as JSON."""
-    return json.dumps(make_app(state).openapi())

@@ -1,9 +1,9 @@
 """What every request passes: readiness, keys, size of the body; counting and logging; clients that leave."""
 
 import asyncio
-import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 _TRACE = "restd.trace"
 _CLIENT_LEFT = 499
 """Logged for a client that did not wait; nobody receives it."""
+_DISCARDED = 1 << 25
+"""Bytes of a body above the limit that are read all the same."""
+_DIGITS = 16
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _WRITING = ("PUT", "DELETE", "PATCH")
 _RELOAD = "/v1/reload"
@@ -39,6 +42,8 @@ class Trace:
     queue_ms: float | None = None
     compute_ms: float | None = None
     status: int = 0
+    error: str = ""
+    """Traceback of a fault of the service."""
 
 
 def trace_of(scope: Scope) -> Trace:
@@ -70,6 +75,7 @@ class Gate:
                 await answer.refuse(problem)
             except Exception:
                 logger.exception("%s %s failed", method, path)
+                trace.error = traceback.format_exc()
                 if not answer.is_started:
                     await answer.refuse(InternalError("The service failed; its log has the reason."))
         finally:
@@ -89,21 +95,19 @@ class Gate:
         if writing:  # never cancelled: what it changes is changed whole
             await self.app(scope, _replayed(body, receive), answer)
             return
-        gone = asyncio.Event()
-        work = asyncio.ensure_future(self.app(scope, _replayed(body, _waiting(gone)), answer))
+        work = asyncio.ensure_future(self.app(scope, _replayed(body, _never), answer))
         left = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
-            gone.set()
-            if not work.done():
-                trace_of(scope).status = _CLIENT_LEFT
-                return
-            work.result()
         finally:
-            for task in (work, left):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({work, left})
+            left.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+        if work.cancelled():
+            trace_of(scope).status = _CLIENT_LEFT
+        else:
+            work.result()
 
     def _refuse_unready(self) -> None:
         if self.state.is_stopping:
@@ -114,15 +118,17 @@ class Gate:
         self.state.model()
 
     async def _body(self, length: bytes | None, receive: Receive) -> bytes:
-        limit = self.state.limits.max_body
-        if length is not None and length.isdigit() and int(length) > limit:
-            raise _too_large(int(length), limit)
+        limits = self.state.limits
+        size = int(length) if length is not None and length.isdigit() and len(length) < _DIGITS else 0
         try:
-            async with asyncio.timeout(self.state.limits.deadline_ms / 1000):
-                return await _read(receive, limit)
+            async with asyncio.timeout(limits.deadline_ms / 1000):
+                if size > limits.max_body:
+                    await _discard(receive, size)
+                    raise _too_large(size, limits.max_body)
+                return await _read(receive, limits.max_body)
         except TimeoutError as error:
             raise SlowBodyError(
-                f"The body did not arrive within {self.state.limits.deadline_ms} ms; send the request again.",
+                f"The body did not arrive within {limits.deadline_ms} ms; send the request again.",
                 headers={"Connection": "close"},
             ) from error
 
@@ -152,6 +158,8 @@ class Gate:
             record |= {"queue_ms": round(trace.queue_ms, 2), "compute_ms": round(trace.compute_ms, 2)}
         if trace.snapshot:
             record["snapshot"] = trace.snapshot
+        if trace.error:
+            record["error"] = trace.error
         if log.with_queries and trace.texts:
             record["texts"] = trace.texts
         log.add(record)
@@ -212,9 +220,22 @@ async def _read(receive: Receive, limit: int) -> bytes:
             return b""
         body += message.get("body", b"")
         if len(body) > limit:
-            raise _too_large(len(body), limit)
+            size = len(body)
+            body.clear()
+            await _discard(receive, _DISCARDED)
+            raise _too_large(size, limit)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def _discard(receive: Receive, size: int) -> None:
+    """Read what is not wanted, up to a point: a client that is still sending would not see the refusal."""
+    left = min(size, _DISCARDED)
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -227,12 +248,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _waiting(gone: asyncio.Event) -> Receive:
-    async def wait() -> Message:
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    return wait
+async def _never() -> Message:
+    """What comes behind a body: nothing, as the gate itself watches for the client to leave."""
+    await asyncio.get_running_loop().create_future()
+    return {"type": "http.disconnect"}
 
 
 async def _disconnected(receive: Receive) -> None:

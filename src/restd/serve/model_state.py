@@ -71,6 +71,16 @@ class ServedModel:
         return self.retriever.snapshot
 
     @cached_property
+    def model_hash(self) -> str:
+        """Content hash of the model's folder when it was loaded."""
+        return self.retriever.model_hash
+
+    @cached_property
+    def layout(self) -> Mapping[str, Any]:
+        """Level sizes and codebooks of its index."""
+        return self.retriever.index.layout()
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of its items."""
         return tuple(self.snapshot.items.names())
@@ -89,14 +99,13 @@ class ServedModel:
         return replace(self, retriever=self.retriever.with_snapshot(snapshot))
 
     def warm_up(self) -> None:
-        """Answer one query in every mode, so that no client waits for what is computed once."""
+        """Compute once what every request needs, and answer one query in every mode: no client waits for that."""
         snapshot = self.snapshot
         query = str(snapshot.items.titles()[0]) if self.task == "search" else History((snapshot.ids[0].as_py(),))
         modes: tuple[Mode, ...] = ("generative", "hybrid") if self.is_fitted else ("generative",)
         for mode in modes:
             self.retriever.rank([query], options=SearchOptions(k=1, mode=mode))
-        assert self.columns
-        assert self.hash
+        _ = self.hash, self.model_hash, self.layout, self.columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,10 @@ _BY_STATUS = {
     for kind in (ProblemError, *ProblemError.__subclasses__())
     if kind is not ProblemError
 }
-ALWAYS = (401, 403, 503)
-"""Statuses that every endpoint under /v1 can answer: keys, and a service that is loading or stopping."""
+ALWAYS = (401, 503)
+"""Statuses that every endpoint under /v1 can answer: no key, and a service that is loading or stopping."""
+WRITING = (403,)
+"""Statuses of endpoints that change what is served."""
 BODY = (400, 408, 413, 422)
 """Statuses of endpoints that read a body."""
 MODEL = (429, 504)

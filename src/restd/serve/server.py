@@ -56,6 +56,7 @@ def serve(
                 _leave(128 + sig)
             state.is_stopping = True
 
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bytes that are no HTTP are no news
     config = uvicorn.Config(
         make_app(state),
         log_config=None,
