@@ -23,7 +23,8 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
     path = folder / LOCK
     path.touch()  # with the user's umask, so that a group can share the folder; filelock's own files are private
     try:
-        lock = FileLock(path, timeout=-1 if wait else 0).acquire()
+        # a service may close in another thread what it opened in the first
+        lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False).acquire()
     except Timeout as error:
         raise ArtifactError(f"Another restd process is writing to {folder}; wait until it is done.") from error
     with lock:

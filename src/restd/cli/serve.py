@@ -73,6 +73,7 @@ def serve(
     """
     from restd.serve import Limits, ModelSource, ServedModel, ServerState
     from restd.serve import serve as run_server
+    from restd.serve.item_updates import with_updates
     from restd.serve.keys import Keys
     from restd.serve.request_log import RequestLog
 
@@ -98,12 +99,13 @@ def serve(
         keys=keys,
         reloads={"main": source, **_named_sources(reload or [], device)},
         cors=tuple(cors or ()),
+        state_root=state,
     )
     server_state.log = RequestLog(sys.stderr, with_queries=log_queries, dropped=server_state.metrics.unlogged)
 
     def load() -> dict[str, ServedModel]:
         notify(f"Loading {model}")
-        models = {"main": source.load()}
+        models = {"main": with_updates(server_state, source.load())}
         if beside is not None:
             notify(f"Loading {beside}")
             models["beside"] = ModelSource(beside, device=device).load()

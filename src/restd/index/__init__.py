@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from restd.index.config import IndexConfig, ShapeConfig, with_shape
     from restd.index.drift import Drift
     from restd.index.imported import import_index
+    from restd.index.placement import Placement
     from restd.index.quality import IndexQuality, LevelQuality, measure_quality
     from restd.index.shape import ShapeReport, Trial
     from restd.index.sid_index import SidIndex
@@ -25,6 +26,7 @@ _HOMES = {
     "IndexConfig": "restd.index.config",
     "IndexQuality": "restd.index.quality",
     "LevelQuality": "restd.index.quality",
+    "Placement": "restd.index.placement",
     "Resolution": "restd.index.collisions",
     "ShapeConfig": "restd.index.config",
     "ShapeReport": "restd.index.shape",
@@ -45,6 +47,7 @@ __all__ = [
     "IndexConfig",
     "IndexQuality",
     "LevelQuality",
+    "Placement",
     "PolicyKind",
     "Resolution",
     "ShapeConfig",

@@ -16,8 +16,9 @@ from restd.codes import Codebooks, Trie, as_tensor, assign, trajectory
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.index.collisions import CollisionProblem
 from restd.index.drift import Drift, measure_drift
+from restd.index.placement import Placement
 from restd.index.policies import POLICIES
-from restd.index.table import SidTable
+from restd.index.table import SidTable, refuse_known
 from restd.quantize import Quantizer, check_latents, input_width, restore_quantizer
 
 KIND = "sid-index"
@@ -111,30 +112,45 @@ class SidIndex:
 
         Returns a new index, and how the new items compare with the old.
         """
+        refuse_known(self.table, ids)
+        placement = self.place(ids, vectors)
+        extended = self.append(ids, placement)
+        latents, codebooks = extended.latents_and_codebooks()
+        edited = float(extended.edited[len(self) :].any(axis=1).mean()) if len(ids) else 0.0
+        return extended, measure_drift(latents, extended.raw, codebooks, before=len(self), edited=edited)
+
+    def place(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> Placement:
+        """Find the rows that new items get beside those that are there, without adding them."""
         if self.quantizer is None:
             raise ConfigError(
                 "This index was imported without a quantiser, so no items can be added. Build an index instead."
             )
-        latents, codebooks = self.latents_and_codebooks()
-        _refuse_known(self.table, ids)
+        _, codebooks = self.latents_and_codebooks()
         self._check_vectors(ids, vectors)
-        fresh = self.quantizer.latents(vectors)
-        check_latents(fresh)
-        codes = assign(as_tensor(fresh), codebooks).numpy()
+        latents = self.quantizer.latents(vectors)
+        check_latents(latents)
+        codes = assign(as_tensor(latents), codebooks).numpy()
         policy = POLICIES[self.policy]
         occupied = None if policy.shares else self.sids
-        resolution = policy.resolve(CollisionProblem(fresh, codes, codebooks, occupied=occupied, sizes=self.sizes))
+        resolution = policy.resolve(CollisionProblem(latents, codes, codebooks, occupied=occupied, sizes=self.sizes))
+        return Placement(latents, codes, resolution.sids, np.full(len(ids), self.generation + 1, np.int32))
+
+    def append(self, ids: Sequence[str], placement: Placement) -> "SidIndex":
+        """Return an index with placed items behind the others; the caller vouches that their ids are new."""
+        latents, _ = self.latents_and_codebooks()
         table = SidTable(
             pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
-            np.concatenate([self.sids, resolution.sids]),
+            np.concatenate([self.sids, placement.sids]),
             self.sizes,
         )
-        raw, latents = np.concatenate([self.raw, codes]), np.concatenate([latents, fresh])
-        edited = float(resolution.edited.any(axis=1).mean()) if len(ids) else 0.0
-        drift = measure_drift(latents, raw, codebooks, before=len(self), edited=edited)
-        generation = self.generation + 1
-        came_in = np.concatenate([self.item_generations, np.full(len(ids), generation, np.int32)])
-        return replace(self, table=table, raw=raw, latents=latents, generation=generation, came_in=came_in), drift
+        return replace(
+            self,
+            table=table,
+            raw=np.concatenate([self.raw, placement.raw]),
+            latents=np.concatenate([latents, placement.latents]),
+            generation=self.generation + 1,
+            came_in=np.concatenate([self.item_generations, placement.came_in]),
+        )
 
     def remove(self, ids: Iterable[str]) -> "SidIndex":
         """Return an index without these items; the others keep their SIDs and their order."""
@@ -142,6 +158,10 @@ class SidIndex:
         keep[self.table.rows(ids)] = False
         if not keep.any():
             raise ConfigError("Removing these items would leave the index empty. Remove the folder instead.")
+        return self.subset(keep)
+
+    def subset(self, keep: Bool[np.ndarray, "item"]) -> "SidIndex":
+        """Return an index of the kept rows, which may be none."""
         table = SidTable(self.table.ids.filter(pa.array(keep)), self.sids[keep], self.sizes)
         latents = None if self.latents is None else self.latents[keep]
         came_in = None if self.came_in is None else self.came_in[keep]
@@ -210,14 +230,6 @@ class SidIndex:
         return cls(
             table, raw, latents, codebooks, quantizer, settings["policy"], settings["origin"], generation, came_in
         )
-
-
-def _refuse_known(table: SidTable, ids: Sequence[str]) -> None:
-    known = set(table.ids.to_pylist())
-    for item in ids:
-        if item in known:
-            raise DataError(f"Item {item!r} is in the index already, or twice among the new items. Remove it first.")
-        known.add(item)
 
 
 def _lists_of(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:

@@ -66,3 +66,12 @@ class SidTable:
         keys = pack(self.sids, self.sizes)
         order = np.argsort(keys, kind="stable")
         return keys[order], order
+
+
+def refuse_known(table: SidTable, ids: Sequence[str]) -> None:
+    """Refuse ids of new items that are in the table, or occur twice."""
+    known = set(table.ids.to_pylist())
+    for item in ids:
+        if item in known:
+            raise DataError(f"Item {item!r} is in the index already, or twice among the new items. Remove it first.")
+        known.add(item)

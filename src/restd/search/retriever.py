@@ -177,10 +177,7 @@ class Retriever:
         return other
 
     def set_companions(self, companions: Sequence[Companion | str]) -> None:
-        """Set the rankers that a hybrid search fuses with the model, by name or as rankers of this very snapshot.
-
-        Where items are added or removed, they follow.
-        """
+        """Set what a hybrid search fuses with the model, by name or made for this snapshot; they follow updates."""
         with self._writing:
             made = [self._companion(name) if isinstance(name, str) else name for name in companions]
             self._snapshot = self._snapshot.with_companions(made)
@@ -344,9 +341,13 @@ class Retriever:
         Each item is a mapping with an `id`; its other fields are its text, in their order, unless `texts` gives it.
         """
         item_texts = list(texts) if texts is not None else [text_of(item) for item in items]
+        vectors = self.encode_items(item_texts)
         with self._writing:
-            vectors = np.asarray(encode_texts(self.encoder(), item_texts))
             self._snapshot = self._snapshot.add(items, vectors, item_texts)
+
+    def encode_items(self, texts: Sequence[str]) -> Float[np.ndarray, "text input"]:
+        """Embeddings of new items, by the encoder that the index was made with."""
+        return encode_texts(self.encoder(), texts)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Make items unreachable."""
@@ -366,8 +367,7 @@ class Retriever:
         if self.source is None:
             raise ConfigError("Only a retriever that was loaded can be saved: its model has no folder yet.")
         snapshot = self._snapshot
-        encoder = fitted_encoder(snapshot, self.home)
-        save_bundle(folder, model=self.source, snapshot=snapshot, encoder=encoder)
+        save_bundle(folder, model=self.source, snapshot=snapshot, encoder=fitted_encoder(snapshot, self.home))
         parts = [part.name for part in snapshot.companions] if self.fusion is None else self.fusion.parts
         write_companions(folder, [companion for companion in snapshot.companions if companion.name in parts])
 

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from restd._version import __version__
 from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
+from restd.serve.item_updates import state_folder
 from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
 from restd.serve.problems import ALWAYS, BODY, WRITING, ConflictError, InvalidError, NotReadyError, documented
 from restd.serve.schema import ReloadBody, ReloadResponse
@@ -44,6 +45,8 @@ class Info(ModelInfo):
     limits: dict[str, float]
     models: dict[str, ModelInfo]
     writable: bool
+    sequence: int | None = Field(description="Number of the last update of items; null where writing is off.")
+    journal_bytes: int | None = Field(description="Size of the journal of these updates.")
     reloads: list[str]
     started: str
 
@@ -62,6 +65,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.get("/v1/info", response_model=Info, responses=documented(*ALWAYS), tags=["service"])
     async def info() -> Response:
         """What is served: model, index, columns, modes, limits."""
+        updates = state.updates
         own = {name: model_info(served).model_dump() for name, served in state.models.items()}
         return json_response(
             {
@@ -69,7 +73,9 @@ def router(state: ServerState) -> APIRouter:
                 "version": __version__,
                 "limits": asdict(state.limits),
                 "models": own,
-                "writable": state.updates is not None and state.keys.can_write,
+                "writable": updates is not None,
+                "sequence": None if updates is None else updates.sequence,
+                "journal_bytes": None if updates is None else updates.journal_bytes,
                 "reloads": list(state.reloads),
                 "started": _time(state.started_at),
             }
@@ -93,7 +99,7 @@ def router(state: ServerState) -> APIRouter:
             raise ConflictError("Another reload is under way; try again when it is done.", headers={"Retry-After": "5"})
         async with under_way:
             try:
-                served = await asyncio.to_thread(_checked, source, state.model())
+                served = await asyncio.to_thread(_exchanged, state, source, body.model)
             except Exception as error:
                 state.metrics.reload("refused")
                 reason = str(error) if isinstance(error, RestdError) else repr(error)
@@ -101,7 +107,6 @@ def router(state: ServerState) -> APIRouter:
                 raise InvalidError(
                     f"{body.model!r} is refused, the old model is kept: {reason}", field="model"
                 ) from error
-            state.put(served)
         state.metrics.reload("done")
         trace_of(request.scope).snapshot = served.hash
         return json_response({"snapshot": served.hash, "model": body.model})
@@ -131,12 +136,13 @@ def router(state: ServerState) -> APIRouter:
     return routes
 
 
-def _checked(source: ModelSource, current: ServedModel) -> ServedModel:
-    """A model that may take the place of the current one."""
-    served = source.load()
+def _exchanged(state: ServerState, source: ModelSource, name: str) -> ServedModel:
+    """Serve another model with the item updates that were made to it, if it is of the task of the current one."""
+    served, current = source.load(), state.model()
     if served.task != current.task:
         raise ConfigError(f"it is made to {served.task}, and clients expect a model to {current.task}.")
-    return served
+    assert state.updates is not None, "there is a write key, or this request was refused"
+    return state.updates.move_to(served, state_folder(source.path, name, state.state_root))
 
 
 def model_info(served: ServedModel) -> ModelInfo:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from restd.data import History, Task
 from restd.distill.heads import FOLDER as HEADS
@@ -20,6 +20,9 @@ from restd.serve.metrics import Metrics
 from restd.serve.problems import InvalidError, NotReadyError
 from restd.serve.request_log import RequestLog
 from restd.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from restd.serve.item_updates import ItemUpdates
 
 MAIN, BESIDE = "main", "beside"
 
@@ -128,7 +131,7 @@ class ModelSource:
 
 @dataclass(eq=False)
 class ServerState:
-    """What all routes share; it is changed on the event loop alone.
+    """What all routes share; it is changed on the event loop, and by the one writer of items, which puts models.
 
     Args:
         limits: what is refused.
@@ -138,6 +141,7 @@ class ServerState:
         log: where requests are logged; None for nowhere.
         reloads: models that a client may ask for by name.
         updates: what adds and removes items; None where that is switched off.
+        state_root: where updates of items are kept; None for each model's own folder.
         cors: origins of web pages that may call the service.
     """
 
@@ -147,7 +151,8 @@ class ServerState:
     metrics: Metrics = field(default_factory=Metrics)
     log: RequestLog | None = None
     reloads: Mapping[str, ModelSource] = field(default_factory=dict)
-    updates: Any = None
+    updates: "ItemUpdates | None" = None
+    state_root: Path | None = None
     cors: tuple[str, ...] = ()
     started_at: float = field(default_factory=time.time)
     is_stopping: bool = False

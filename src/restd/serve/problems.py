@@ -109,6 +109,12 @@ class DeadlineError(ProblemError):
     status, code = 504, "deadline"
 
 
+class StorageError(ProblemError):
+    """An update that could not be written to disk; nothing was changed."""
+
+    status, code = 507, "storage"
+
+
 class ProblemDetail(BaseModel):
     """What is wrong."""
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 
 from restd._arrow import pc
 from restd.data import Catalog
 from restd.errors import ConfigError, DataError
+from restd.index import Placement
 from restd.snapshot.filters import Condition, expression, searchable
 
 
@@ -56,8 +57,19 @@ class Items:
 
     def names(self) -> list[str]:
         """Names of all columns."""
-        names = [] if self.catalog is None else next(self.catalog.batches(rows=1)).schema.names
-        return list(dict.fromkeys([*names, *([] if self.added is None else self.added.column_names)]))
+        return list(self.kinds())
+
+    def kinds(self) -> dict[str, pa.DataType]:
+        """Types of all columns by name; the catalogue's where an added item has the column too."""
+        added = {} if self.added is None else dict(zip(self.added.column_names, self.added.schema.types, strict=True))
+        known = self._catalog_kinds()
+        return known | {name: kind for name, kind in added.items() if name not in known}
+
+    def _catalog_kinds(self) -> dict[str, pa.DataType]:
+        if self.catalog is None:
+            return {}
+        schema = next(self.catalog.batches(rows=1)).schema
+        return dict(zip(schema.names, schema.types, strict=True))
 
     def has(self, name: str) -> bool:
         """Whether there is a column of this name."""
@@ -72,18 +84,27 @@ class Items:
         return self._columns[name]
 
     def _read(self, name: str) -> pa.Array:
-        ids, values = [], []
+        chunks, ids = [], []
         if self.catalog is not None:
             for batch in self.catalog.batches():
                 if name in batch.schema.names:
                     ids.append(batch.column("id"))
-                    values.append(batch.column(name))
-        if self.added is not None and name in self.added.column_names:
-            ids += self.added["id"].chunks
-            kind = values[0].type if values else self.added[name].type
-            values += pc.cast(self.added[name], kind).chunks
-        source_rows = pc.index_in(self.ids, value_set=pa.chunked_array(ids).combine_chunks())
-        return pa.chunked_array(values).combine_chunks().take(source_rows)
+                    chunks.append(batch.column(name))
+        rows = pc.index_in(self.ids, value_set=pa.chunked_array(ids, pa.string()).combine_chunks())
+        if self.added is None:
+            return pa.chunked_array(chunks).combine_chunks().take(rows)
+        # an added item is what was added, even where the catalogue has an older one of the same id
+        values, start = self._added_column(name, chunks[0].type if chunks else None), sum(map(len, chunks))
+        added_rows = pc.index_in(self.ids, value_set=pc.cast(self.added["id"], pa.string()).combine_chunks())
+        rows = pc.if_else(pc.is_valid(added_rows), pc.add(added_rows, start), rows)
+        return pa.chunked_array([*chunks, values]).combine_chunks().take(rows)
+
+    def _added_column(self, name: str, kind: pa.DataType | None) -> pa.Array:
+        """Values of the added items, as the catalogue's type where it has the column."""
+        if self.added is None or name not in self.added.column_names:
+            return pa.nulls(0 if self.added is None else len(self.added), kind)
+        values = self.added[name].combine_chunks()
+        return values if kind is None else pc.cast(values, kind)
 
     def matching(self, conditions: Iterable[Condition]) -> Bool[np.ndarray, "item"]:
         """Which items meet all conditions."""
@@ -108,23 +129,60 @@ class Items:
         return rows.to_numpy().astype(np.int64)
 
     def without(self, keep: Bool[np.ndarray, "item"]) -> "Items":
-        """Only the kept items."""
-        return Items(self.ids.filter(pa.array(keep)), self.catalog, self.added, self.added_texts)
+        """Only the kept items; columns that were read follow."""
+        mask = pa.array(keep)
+        ids = self.ids.filter(mask)
+        columns = {name: values.filter(mask) for name, values in tuple(self._columns.items())}
+        added, texts = self.added, self.added_texts
+        if added is not None:
+            still_there = pc.is_in(pc.cast(added["id"], pa.string()).combine_chunks(), value_set=ids)
+            added = added.filter(still_there)
+            texts = None if texts is None else texts.filter(still_there)
+            empty = [name for name in added.column_names if name != "id" and added[name].null_count == len(added)]
+            added = added.drop_columns(empty)  # a column that no item has any more is gone, unless the catalogue has it
+            gone = set(empty).difference(self._catalog_kinds())
+            columns = {name: values for name, values in columns.items() if name not in gone}
+        return Items(ids, self.catalog, added, texts, columns)
 
     def with_added(self, rows: Sequence[Mapping[str, Any]], texts: Sequence[str] | None = None) -> "Items":
-        """These items behind the others; each has an id and whatever else is known.
+        """These items behind the others; each has an id and whatever else is known. Columns that were read follow.
 
         Args:
             rows: the new items.
             texts: what they were encoded by; by default all texts of each item.
         """
-        table = pa.Table.from_pylist([dict(row) for row in rows])
+        own_ids = pa.array([str(row["id"]) for row in rows], pa.string())
+        names = dict.fromkeys(name for row in rows for name in row)
+        fields = {name: pa.array([row.get(name) for row in rows]) for name in names}
+        table = pa.table({**fields, "id": own_ids})
         both = table if self.added is None else pa.concat_tables([self.added, table], promote_options="permissive")
-        ids = pa.concat_arrays([self.ids, pa.array([str(row["id"]) for row in rows], pa.string())])
+        ids = pa.concat_arrays([self.ids, own_ids])
+        latest = Items(ids, None, table)
+        columns = {
+            name: pa.concat_arrays([values, latest._added_column(name, values.type)])
+            for name, values in tuple(self._columns.items())
+        }
         if texts is None and self.added_texts is None:
-            return Items(ids, self.catalog, both)
+            return Items(ids, self.catalog, both, _columns=columns)
         own = [text_of(row) for row in rows] if texts is None else list(texts)
-        return Items(ids, self.catalog, both, pa.array([*self._added_texts()[1], *own], pa.string()))
+        return Items(ids, self.catalog, both, pa.array([*self._added_texts()[1], *own], pa.string()), columns)
+
+
+@dataclass(frozen=True, eq=False)
+class NewItems:
+    """Items with all that a snapshot keeps of them, so that they are added without encoder and quantiser.
+
+    Args:
+        items: each with an id and whatever else is known.
+        texts: what they were encoded by; None for all texts of each item.
+        vectors: their embeddings.
+        placement: their rows of the index.
+    """
+
+    items: Sequence[Mapping[str, Any]]
+    texts: Sequence[str] | None
+    vectors: Float[np.ndarray, "item input"]
+    placement: Placement
 
 
 def text_of(item: Mapping[str, Any]) -> str:

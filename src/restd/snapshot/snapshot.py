@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from jaxtyping import Bool, Float, Float16, Int16, Int64
 
+from restd._arrow import pc
 from restd.artifacts import read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.codes import Trie
@@ -20,9 +21,9 @@ from restd.data import Catalog
 from restd.errors import ConfigError, DataError
 from restd.index import SidIndex
 from restd.index.sid_index import FOLDER
-from restd.index.table import SidTable
+from restd.index.table import SidTable, refuse_known
 from restd.snapshot.filters import Condition
-from restd.snapshot.items import Items
+from restd.snapshot.items import Items, NewItems
 from restd.snapshot.ranker import Companion, refuse_foreign
 
 _TRIES = 32
@@ -204,26 +205,68 @@ class Snapshot:
             vectors: embeddings of the same items.
             texts: what they were encoded by, for rankers that read texts; by default all texts of each item.
         """
-        index, _ = self.index.add([str(item["id"]) for item in items], vectors)
-        categories = self.categories
-        if categories is not None:
-            categories = np.concatenate([categories, np.full(len(items), -1, np.int64)])
-        added = Snapshot(index, self.items.with_added(items, texts), categories, device=self.device)
-        return self._followed_by(added, np.arange(len(self)), vectors)
+        ids = [str(item["id"]) for item in items]
+        refuse_known(self.index.table, ids)
+        vectors = np.asarray(vectors, np.float32)
+        return self.updated(add=NewItems(items, texts, vectors, self.index.place(ids, vectors)))
 
     def remove(self, ids: Sequence[str]) -> "Snapshot":
         """A snapshot without these items; companions follow, embeddings on disk are left behind."""
-        keep = np.ones(len(self), bool)
-        keep[self.items.rows(ids, what="remove")] = False
-        categories = None if self.categories is None else self.categories[keep]
-        fewer = Snapshot(self.index.remove(ids), self.items.without(keep), categories, device=self.device)
-        return self._followed_by(fewer, np.flatnonzero(keep), None)
+        return self.updated(remove=ids)
 
-    def _followed_by(
-        self, snapshot: "Snapshot", kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "item input"] | None
+    def placed(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        vectors: Float[np.ndarray, "item input"],
+        texts: Sequence[str] | None = None,
+    ) -> NewItems:
+        """New items and replacements with the rows that `updated` adds, once it has removed those they replace.
+
+        An item that keeps its Semantic ID is no newer to a model than it was.
+        """
+        ids = [str(item["id"]) for item in items]
+        rows = pc.index_in(pa.array(ids, pa.string()), value_set=self.ids)
+        replaced, known = rows.drop_null().to_numpy(), np.flatnonzero(rows.is_valid().to_numpy(zero_copy_only=False))
+        keep = np.ones(len(self), bool)
+        keep[replaced] = False
+        placement = self.index.subset(keep).place(ids, vectors)
+        came_in = placement.came_in.copy()
+        same = (placement.sids[known] == self.sids[replaced]).all(axis=1)
+        came_in[known[same]] = self.index.item_generations[replaced[same]]
+        return NewItems(items, texts, vectors, replace(placement, came_in=came_in))
+
+    def updated(
+        self, *, remove: Sequence[str] = (), add: NewItems | None = None, generation: int | None = None
     ) -> "Snapshot":
-        """The next snapshot with companions that were made for it."""
-        return snapshot.with_companions([one.following(snapshot, kept, vectors) for one in self.companions])
+        """A snapshot without some items and with others behind the rest, in one step.
+
+        Args:
+            remove: ids of items that are there.
+            add: items that are not there once these are removed.
+            generation: generation of the new index, where many updates are made in one step; by default the next one
+                if items are added.
+        """
+        keep = np.ones(len(self), bool)
+        keep[self.items.rows(remove, what="remove")] = False
+        if add is None and not keep.any():
+            raise ConfigError("Removing these items would leave nothing to search. Keep at least one item.")
+        index, items = self.index, self.items
+        categories = self.categories
+        if remove:
+            index, items = index.subset(keep), items.without(keep)
+            categories = None if categories is None else categories[keep]
+        if add is not None:
+            ids = [str(item["id"]) for item in add.items]
+            index = index.append(ids, add.placement)
+            items = items.with_added(add.items, add.texts)
+            if categories is not None:
+                categories = np.concatenate([categories, np.full(len(ids), -1, np.int64)])
+        if generation is not None:
+            index = replace(index, generation=generation)
+        following = Snapshot(index, items, categories, device=self.device)
+        vectors = None if add is None else add.vectors
+        kept = np.flatnonzero(keep)
+        return following.with_companions([one.following(following, kept, vectors) for one in self.companions])
 
 
 def _update_with_texts(digest: Any, texts: pa.StringArray) -> None:
