@@ -220,8 +220,7 @@ def items(measure: str) -> Table | None:
             rows.append((title, name, NAMES[LEXICAL_AND_DENSE], "–", "–", "–", cell(own, measure)))
     notes = (
         f"{measure}, mean over seeds; differences from {label('base')} as above; † within a group of queries only. "
-        "Items that were added later were in no training pair, pseudo-query or alignment; there, the hybrid search "
-        "without heads was not measured.",
+        "Items that were added later were in no training pair, pseudo-query or alignment.",
     )
     columns = ("Study", "answers", "objective", "generator", "heads alone", "hybrid without heads", "hybrid")
     return Table("items", "Seen, rare and unseen items", columns, tuple(rows), notes) if rows else None

@@ -214,8 +214,10 @@ def test_new_items_over_all_cells(cold, study):
     assert set(cold.outcomes) == CELLS
     result = cold_cells_result(cold)
     new = result.data["new"]["objectives"]
-    assert set(new["restd"]) == {"generator", "heads", HYBRID, ON_NEW[HYBRID]}
-    assert set(new["base"]) == {"generator", HYBRID, ON_NEW[HYBRID]}
+    assert set(new["restd"]) == {"generator", "heads", "without heads", HYBRID, ON_NEW[HYBRID]}
+    assert set(new["base"]) == {"generator", "without heads", HYBRID, ON_NEW[HYBRID]}
+    assert new["base"]["without heads"] == new["base"][HYBRID], "it has no heads to lose"
+    assert "heads" not in cold.outcomes["restd", 1].new.weights["without heads"]
     values = [cold.outcomes["restd", seed].new.values["heads"][FIRST].mean() for seed in (1, 2)]
     assert new["restd"]["heads"][FIRST]["mean"] == pytest.approx(np.mean(values))
     assert "against_base" not in new["restd"]["heads"], "base has no heads to compare with"

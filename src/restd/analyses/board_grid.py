@@ -11,10 +11,9 @@ from restd.analyses.labels import BASE, label
 from restd.analyses.result import Figure, Table, best_of_columns
 from restd.evaluate import CONDITIONAL, Difference, Scoreboard, Spread, holm_grid, paired_difference
 from restd.evaluate.cold_start import ON_NEW
-from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE, MEASURES
+from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE, MEASURES, WITHOUT
 from restd.search.candidates import GENERATOR, HEADS
 
-WITHOUT = "without "
 MEASURE_NAMES = tuple(map(str, MEASURES))
 FIRST = MEASURE_NAMES[0]
 NAMES = {
@@ -117,12 +116,17 @@ class BoardGrid:
 def ordered(names: Iterable[str]) -> list[str]:
     """Names of rankers in the order of the tables.
 
-    >>> ordered({"hybrid", "bm25", "popularity", "generator"})
-    ['bm25', 'generator', 'popularity', 'hybrid']
+    >>> ordered({"hybrid", "bm25", "popularity", "without heads", "generator"})
+    ['bm25', 'generator', 'popularity', 'hybrid', 'without heads']
     """
     order = list(NAMES)
-    behind = order.index(GENERATOR) + 0.5
-    return sorted(names, key=lambda name: (order.index(name) if name in order else behind, name))
+
+    def place(name: str) -> float:
+        if name in order:
+            return float(order.index(name))
+        return order.index(HYBRID if name.startswith(WITHOUT) else GENERATOR) + 0.5
+
+    return sorted(names, key=lambda name: (place(name), name))
 
 
 def is_of_model(ranker: str) -> bool:

@@ -19,11 +19,11 @@ from restd.analyses.board_grid import (
 from restd.analyses.labels import BASE, label
 from restd.analyses.result import AnalysisResult, Figure, Table, best_of_columns
 from restd.evaluate.cold_start import ON_NEW
-from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE
+from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE, WITHOUT
 from restd.experiments.hybrid_cells import ColdCells
 from restd.search.candidates import GENERATOR, HEADS
 
-_RANKERS = (GENERATOR, HEADS, HYBRID, ON_NEW[HYBRID])
+_RANKERS = (GENERATOR, HEADS, f"{WITHOUT}{HEADS}", HYBRID, ON_NEW[HYBRID])
 
 
 def cold_cells_result(cells: ColdCells) -> AnalysisResult:
@@ -47,7 +47,7 @@ def cold_cells_result(cells: ColdCells) -> AnalysisResult:
     tables: list[Table] = []
     figures: list[Figure] = []
     for side, grid in grids.items():
-        rankers = [ranker for ranker in _RANKERS if ranker in grid.rankers()]
+        rankers = [ranker for ranker in _RANKERS if any(grid.spread(name, ranker, FIRST) for name in grid.objectives)]
         title = f"{counts[side]:,} test queries for {side} items (%)"
         differences = grid.against_base(rankers)
         own = score_tables(grid, rankers, differences, title=title)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from restd.analyses.board_grid import NAMES, ordered
+from restd.analyses.board_grid import ordered, shown
 from restd.analyses.result import AnalysisResult, Figure, Table, best_of_columns
 from restd.evaluate.cold_start import ON_NEW, ColdStart
-from restd.evaluate.scoreboard import HYBRID, MEASURES, Scoreboard
+from restd.evaluate.scoreboard import HYBRID, MEASURES, WITHOUT, Scoreboard
 from restd.evaluate.statistics import Difference, paired_difference
 
 _FIRST = str(MEASURES[0])
@@ -27,7 +27,7 @@ def cold_start_result(outcome: ColdStart) -> AnalysisResult:
         "cold-start",
         f"{_FIRST} of queries for new and for known items",
         "bars",
-        {"labels": [NAMES.get(name, name) for name in alone], "series": series, "ylabel": f"{_FIRST} (%)"},
+        {"labels": [shown(name) for name in alone], "series": series, "ylabel": f"{_FIRST} (%)"},
         "New items were added to the trained search; nothing was trained on them.",
     )
     data = {
@@ -58,7 +58,7 @@ def _change(outcome: ColdStart, name: str) -> Difference:
 def _row(board: Scoreboard, name: str) -> tuple[str, ...]:
     values = board.values[name]
     lead = "" if name == HYBRID else _interval(board.difference(HYBRID, name, _FIRST))
-    return (NAMES.get(name, name), *(f"{values[str(measure)].mean():.2f}" for measure in MEASURES), lead)
+    return (shown(name), *(f"{values[str(measure)].mean():.2f}" for measure in MEASURES), lead)
 
 
 def _new_table(outcome: ColdStart, names: list[str], queries: int) -> Table:
@@ -110,12 +110,12 @@ def _share(weights: Mapping[str, float], part: str) -> float:
 
 def _says(outcome: ColdStart) -> str:
     new, known = outcome.new.means(), outcome.known.means()
-    singles = [name for name in new if name != HYBRID and name not in ON_NEW.values()]
+    singles = [name for name in new if name not in (HYBRID, *ON_NEW.values()) and not name.startswith(WITHOUT)]
     best = max(singles, key=lambda name: new[name][_FIRST])
     lead = outcome.new.difference(HYBRID, best, _FIRST)
     sentences = [
         f"Queries for new items: the hybrid search has {new[HYBRID][_FIRST]:.1f} {_FIRST}, {lead.mean:+.1f} "
-        f"[{lead.low:+.1f}, {lead.high:+.1f}] over {NAMES.get(best, best)}, the best of the others."
+        f"[{lead.low:+.1f}, {lead.high:+.1f}] over {shown(best)}, the best of the others."
     ]
     if "generator" in new:
         sentences.append(

@@ -7,7 +7,6 @@ import numpy as np
 from restd.analyses.board_grid import (
     FIRST,
     MEASURE_NAMES,
-    WITHOUT,
     BoardGrid,
     gain_figure,
     gain_tables,
@@ -21,7 +20,7 @@ from restd.analyses.labels import BASE, label
 from restd.analyses.result import AnalysisResult, Figure, Table, best_of_columns
 from restd.analyses.slices import Slices, sliced
 from restd.evaluate import Difference, TestSet, holm_grid
-from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE
+from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE, WITHOUT
 from restd.experiments.comparison import cell_name
 from restd.experiments.hybrid_cells import HybridCells
 from restd.search.candidates import GENERATOR, HEADS
