@@ -48,6 +48,7 @@ STUDIES = {
 CONTROLS = "controls"
 KINDS = ("generative", "hybrid", "parts", "cold-start")
 LEXICAL_AND_DENSE, HYBRID, WITHOUT_HEADS = "bm25_dense", "hybrid", "without heads"
+EVEN = "not distinguishable"
 NOTHING = "Nothing of this table has been measured yet."
 
 
@@ -172,8 +173,7 @@ def supervision(measure: str) -> Table | None:
                 (
                     title,
                     label(objective),
-                    cell(_condition(sources["generative"], objective), measure),
-                    cell(parts.get("generator"), measure),
+                    cell(parts.get("generator") or _condition(sources["generative"], objective), measure),
                     cell(parts.get("heads"), measure),
                     cell(parts.get(WITHOUT_HEADS), measure),
                     cell(parts.get(HYBRID) or _condition(sources["hybrid"], objective), measure),
@@ -185,8 +185,7 @@ def supervision(measure: str) -> Table | None:
         "`base` and `nontarget-output` train no heads, so their two hybrid columns agree. A dash: not measured, or no "
         "heads.",
     )
-    columns = ("Study", "objective", "generator, beam 100", "generator, as in the hybrid", "heads alone")
-    columns += ("hybrid without heads", "hybrid with heads")
+    columns = ("Study", "objective", "generator", "heads alone", "hybrid without heads", "hybrid with heads")
     return Table("supervision", "Where residual supervision pays", columns, tuple(rows), notes) if rows else None
 
 
@@ -276,12 +275,12 @@ def says_supervision() -> str:
     lines = []
     for study, title in STUDIES.items():
         sources = {kind: stored(SUPERVISION, f"{study}-{kind}") for kind in KINDS}
-        for ranker in ("generator, beam 100", "generator", WITHOUT_HEADS, HYBRID):
+        for ranker in ("generator", WITHOUT_HEADS, HYBRID):
             findings = [
                 f"{label(objective)} {measure} {interval(gap)}"
                 for objective in _objectives(sources)
                 for measure in (FIRST, LAST)
-                if (gap := _gap(sources, ranker, objective, measure)) is not None and _verdict(gap) != _EVEN
+                if (gap := _gap(sources, ranker, objective, measure)) is not None and _verdict(gap) != EVEN
             ]
             if any(_gap(sources, ranker, objective, FIRST) for objective in _objectives(sources)):
                 said = "; ".join(findings) or "no objective differs from Base-FT by its interval"
@@ -292,22 +291,17 @@ def says_supervision() -> str:
 def _gap(
     sources: Mapping[str, Mapping[str, Any] | None], ranker: str, objective: str, measure: str
 ) -> Mapping[str, Any] | None:
-    if ranker == "generator, beam 100":
-        entry = _condition(sources["generative"], objective)
-    else:
-        entry = _parts(sources["parts"], objective).get(ranker)
-        if entry is None and ranker == HYBRID:
-            entry = _condition(sources["hybrid"], objective)
+    whole = {"generator": "generative", HYBRID: "hybrid"}
+    entry = _parts(sources["parts"], objective).get(ranker)
+    if entry is None and ranker in whole:
+        entry = _condition(sources[whole[ranker]], objective)
     return (entry or {}).get("against_base", {}).get(measure)
-
-
-_EVEN = "not distinguishable"
 
 
 def _verdict(gap: Mapping[str, Any]) -> str:
     if gap["low"] > 0:
         return "ahead"
-    return "behind" if gap["high"] < 0 else _EVEN
+    return "behind" if gap["high"] < 0 else EVEN
 
 
 def _of(table: Callable[..., Table | None], *arguments: str) -> str:
