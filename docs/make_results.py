@@ -1,12 +1,15 @@
 """Fill the tables and figures of docs/results.md from results/*.json; run it as python docs/make_results.py.
 
 A block starts with `<!-- table: FILE NAME -->`, `<!-- says: FILE -->` or `<!-- figure: FILE NAME -->` and ends with
-`<!-- end -->`; what stands between is made from results/FILE.json and nothing else. A test makes it again and compares.
+`<!-- end -->`; what stands between is made from results/FILE.json and nothing else. `<!-- made: NAME -->` is a table
+over many files, which search_results.py makes. A test makes all of it again and compares.
 """
 
 import json
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 from restd.analyses import AnalysisResult, comparison_result
 from restd.report import save_figure, to_markdown
@@ -15,7 +18,8 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 PAGE = HERE / "results.md"
 PICTURES = HERE / "results"
-BLOCK = re.compile(r"<!-- (table|figure|says): (\S+)(?: (\S+))? -->\n.*?<!-- end -->", re.DOTALL)
+MADE: dict[str, Any] = runpy.run_path(str(HERE / "search_results.py"))
+BLOCK = re.compile(r"<!-- (table|figure|says|made): (\S+)(?: (\S+))? -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def finding(name: str) -> AnalysisResult:
@@ -27,13 +31,14 @@ def finding(name: str) -> AnalysisResult:
 def filled(block: re.Match[str]) -> str:
     """A block with what belongs into it."""
     kind, name, part = block.groups()
-    found = finding(name)
-    if kind == "says":
-        inside = found.says
+    if kind == "made":
+        inside = MADE["BLOCKS"][name]()
+    elif kind == "says":
+        inside = finding(name).says
     elif kind == "table":
-        inside = to_markdown(next(table for table in found.tables if table.name == part))
+        inside = to_markdown(next(table for table in finding(name).tables if table.name == part))
     else:
-        figure = next(figure for figure in found.figures if figure.name == part)
+        figure = next(figure for figure in finding(name).figures if figure.name == part)
         inside = f"![{figure.title}](results/{name}-{part}.svg)"
     head = f"<!-- {kind}: {name} {part} -->" if part else f"<!-- {kind}: {name} -->"
     return f"{head}\n{inside}\n<!-- end -->"

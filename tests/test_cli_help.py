@@ -76,4 +76,4 @@ def test_benchmarks_and_analyses_are_described():
 
     assert set(DESCRIPTIONS) == set(BENCHMARKS)
     study = SimpleNamespace(comparison=SimpleNamespace(config=SimpleNamespace(distill=DistillSettings())))
-    assert set(ANALYSES) == set(_makers(study, ours="restd", theirs="base", queries=1, count=1, seeds=""))
+    assert set(ANALYSES) == set(_makers(study, new=None, ours="restd", theirs="base", queries=1, count=1, seeds=""))

@@ -2,29 +2,18 @@
 
 from collections.abc import Mapping
 
+from restd.analyses.board_grid import ordered, shown
 from restd.analyses.result import AnalysisResult, Figure, Table, best_of_columns
 from restd.evaluate.cold_start import ON_NEW, ColdStart
-from restd.evaluate.scoreboard import HYBRID, LEXICAL_AND_DENSE, MEASURES, Scoreboard
+from restd.evaluate.scoreboard import HYBRID, MEASURES, WITHOUT, Scoreboard
 from restd.evaluate.statistics import Difference, paired_difference
 
-_NAMES = {
-    "bm25": "BM25",
-    "dense": "dense",
-    "latent": "latent",
-    "heads": "heads",
-    "generator": "generator",
-    LEXICAL_AND_DENSE: "BM25 + dense, fitted",
-    HYBRID: "hybrid",
-    ON_NEW[LEXICAL_AND_DENSE]: "BM25 + dense, fitted on new",
-    ON_NEW[HYBRID]: "hybrid, fitted on new",
-}
-"""Rankers in the order of the tables; other companions stand behind the first five under their own names."""
 _FIRST = str(MEASURES[0])
 
 
 def cold_start_result(outcome: ColdStart) -> AnalysisResult:
     """Tables of queries that new and known items answer, the weights, and what they say."""
-    names = _ordered(outcome.new)
+    names = ordered(outcome.new.values)
     count = {side: len(board.values[HYBRID][_FIRST]) for side, board in _boards(outcome).items()}
     tables = [
         _new_table(outcome, names, count["new"]),
@@ -38,7 +27,7 @@ def cold_start_result(outcome: ColdStart) -> AnalysisResult:
         "cold-start",
         f"{_FIRST} of queries for new and for known items",
         "bars",
-        {"labels": [_NAMES.get(name, name) for name in alone], "series": series, "ylabel": f"{_FIRST} (%)"},
+        {"labels": [shown(name) for name in alone], "series": series, "ylabel": f"{_FIRST} (%)"},
         "New items were added to the trained search; nothing was trained on them.",
     )
     data = {
@@ -57,12 +46,6 @@ def _boards(outcome: ColdStart) -> Mapping[str, Scoreboard]:
     return {"new": outcome.new, "known": outcome.known}
 
 
-def _ordered(board: Scoreboard) -> list[str]:
-    order = list(_NAMES)
-    behind = order.index("generator") + 0.5
-    return sorted(board.values, key=lambda name: (order.index(name) if name in order else behind, name))
-
-
 def _interval(gap: Difference) -> str:
     return f"{gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
 
@@ -75,7 +58,7 @@ def _change(outcome: ColdStart, name: str) -> Difference:
 def _row(board: Scoreboard, name: str) -> tuple[str, ...]:
     values = board.values[name]
     lead = "" if name == HYBRID else _interval(board.difference(HYBRID, name, _FIRST))
-    return (_NAMES.get(name, name), *(f"{values[str(measure)].mean():.2f}" for measure in MEASURES), lead)
+    return (shown(name), *(f"{values[str(measure)].mean():.2f}" for measure in MEASURES), lead)
 
 
 def _new_table(outcome: ColdStart, names: list[str], queries: int) -> Table:
@@ -127,12 +110,12 @@ def _share(weights: Mapping[str, float], part: str) -> float:
 
 def _says(outcome: ColdStart) -> str:
     new, known = outcome.new.means(), outcome.known.means()
-    singles = [name for name in new if name != HYBRID and name not in ON_NEW.values()]
+    singles = [name for name in new if name not in (HYBRID, *ON_NEW.values()) and not name.startswith(WITHOUT)]
     best = max(singles, key=lambda name: new[name][_FIRST])
     lead = outcome.new.difference(HYBRID, best, _FIRST)
     sentences = [
         f"Queries for new items: the hybrid search has {new[HYBRID][_FIRST]:.1f} {_FIRST}, {lead.mean:+.1f} "
-        f"[{lead.low:+.1f}, {lead.high:+.1f}] over {_NAMES.get(best, best)}, the best of the others."
+        f"[{lead.low:+.1f}, {lead.high:+.1f}] over {shown(best)}, the best of the others."
     ]
     if "generator" in new:
         sentences.append(

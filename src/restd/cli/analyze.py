@@ -16,6 +16,7 @@ from restd.errors import ConfigError, RestdError
 if TYPE_CHECKING:
     from restd.analyses import AnalysisResult
     from restd.experiments import Study
+    from restd.search import Retriever
 
 ANALYSES = {
     "learning": "losses and validation scores by epoch, and the share of distillation in the loss",
@@ -30,12 +31,16 @@ ANALYSES = {
     "overhead": "how long a training update takes with each kind of distillation",
     "cases": "queries on which two models differ most, side by side",
     "beam": "at which level the beam loses positives, and the gap to exact scoring",
+    "parts": "the hybrid search of every cell beside its parts and without each of them; also of a single run",
+    "cold-start": "how well searches find items that are added after training (--new); also of a single run",
 }
 _TRAINING = ("correction", "sensitivity")
 """Analyses that train models, and are not part of `all`."""
 
-OF_RUNS = {"cold-start": "how well a trained search finds items that are added to it (--new)"}
-"""Analyses of one run instead of a study; they are not part of `all`."""
+_OF_RUNS = ("parts", "cold-start")
+"""Analyses that take the folder of a single run, too."""
+_WITH_NEW = "cold-start"
+"""The analysis that needs --new, and is not part of `all`."""
 
 
 def analyze(
@@ -45,7 +50,8 @@ def analyze(
     study: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder written by restd compare; for cold-start, by restd train or restd quickstart.",
+            help="Folder written by restd compare; for parts and cold-start also one of restd train or "
+            "restd quickstart.",
             show_default=False,
         ),
     ] = None,
@@ -74,6 +80,7 @@ def analyze(
     JSON, tables and figures are written to STUDY/analyses, and restd report includes them.
     """
     from restd.experiments import Study, comparison_identity, read_comparison
+    from restd.experiments.study_file import STUDY_FILE
     from restd.report import ANALYSES as FOLDER
     from restd.report import write_result
 
@@ -84,13 +91,16 @@ def analyze(
         raise ConfigError(f"Pass the folder of one study: restd analyze {name} STUDY.")
     folder = study or study_option
     assert folder is not None
-    if name in OF_RUNS:
+    if name == _WITH_NEW and new is None:
+        raise ConfigError("--new is missing: the folder of the new items, as restd data hold-out writes it to OUT/new.")
+    if name != _WITH_NEW and new is not None:
+        raise ConfigError(f"--new belongs to {_WITH_NEW}, not to {name}; leave it out.")
+    if name in _OF_RUNS and not (folder / STUDY_FILE).is_file():
         _analyze_run(folder, new, device, as_json=as_json)
         return
-    if new is not None:
-        raise ConfigError(f"--new belongs to {', '.join(OF_RUNS)}, not to {name}; leave it out.")
     makers = _makers(
         Study.open(folder, device=device),
+        new=new,
         ours=ours,
         theirs=theirs,
         queries=queries,
@@ -98,8 +108,8 @@ def analyze(
         seeds=seeds,
     )
     if name not in (*makers, "all"):
-        raise ConfigError(f"Unknown analysis {name!r}. Known: {', '.join([*makers, *OF_RUNS])}, all.")
-    names = [name] if name != "all" else [each for each in makers if each not in _TRAINING]
+        raise ConfigError(f"Unknown analysis {name!r}. Known: {', '.join(makers)}, all.")
+    names = [name] if name != "all" else [each for each in makers if each not in (*_TRAINING, _WITH_NEW)]
     identity = comparison_identity(read_comparison(folder))
     results = []
     for each in names:
@@ -121,27 +131,21 @@ def analyze(
         show(f"Written to {folder / FOLDER}; restd report {folder} puts it on the page.")
 
 
-analyze.__doc__ = described(analyze.__doc__, {**ANALYSES, **OF_RUNS})
+analyze.__doc__ = described(analyze.__doc__, ANALYSES)
 
 
 def _analyze_run(run: Path, new: Path | None, device: str | None, *, as_json: bool) -> None:
-    """Add new items to the search of a run and show how well they are found."""
-    from restd.analyses.cold_start import cold_start_result
+    """Analyse the hybrid search of a single run."""
     from restd.cli.fit import add_parts
-    from restd.evaluate.cold_start import measure_cold_start
-    from restd.evaluate.fitting import available_parts
     from restd.report import ANALYSES as FOLDER
     from restd.report import write_result
     from restd.search import Retriever
 
-    if new is None:
-        raise ConfigError("--new is missing: the folder of the new items, as restd data hold-out writes it to OUT/new.")
     retriever = Retriever.load(run, hybrid=True, device=device)
     if retriever.fusion is None or not retriever.fusion.is_fitted:
         raise ConfigError(f"The hybrid search of {run} was not fitted yet; run restd fit --model {run} first.")
     add_parts(retriever, [])
-    outcome = measure_cold_start(retriever, new, parts=available_parts(retriever), notify=notify)
-    result = cold_start_result(outcome)
+    result = _run_parts(retriever) if new is None else _run_cold_start(retriever, new)
     write_result(result, run / FOLDER)
     if as_json:
         show_json(result.to_dict())
@@ -150,21 +154,48 @@ def _analyze_run(run: Path, new: Path | None, device: str | None, *, as_json: bo
     show(f"Written to {run / FOLDER}; restd report {run} makes a page of it.")
 
 
+def _run_parts(retriever: "Retriever") -> "AnalysisResult":
+    """Judge a hybrid search beside its parts and without each of them."""
+    from restd.analyses.scoreboards import scoreboard_result
+    from restd.evaluate import read_tests
+    from restd.evaluate.ablation import ablation_board
+
+    assert retriever.data is not None, "parts were added, so the data are known"
+    tests = read_tests(retriever.data, retriever.snapshot, task="search")
+    result = scoreboard_result(ablation_board(retriever, tests), queries=len(tests), split=tests.split)
+    return replace(result, name="parts", title="Parts of the hybrid search")
+
+
+def _run_cold_start(retriever: "Retriever", new: Path) -> "AnalysisResult":
+    """Add new items to a search and judge how well they are found."""
+    from restd.analyses.cold_start import cold_start_result
+    from restd.evaluate.cold_start import measure_cold_start
+    from restd.evaluate.fitting import available_parts
+
+    return cold_start_result(measure_cold_start(retriever, new, parts=available_parts(retriever), notify=notify))
+
+
 def _makers(
-    study: "Study", *, ours: str, theirs: str, queries: int, count: int, seeds: str
+    study: "Study", *, new: Path | None, ours: str, theirs: str, queries: int, count: int, seeds: str
 ) -> "dict[str, Callable[[], AnalysisResult]]":
     from restd.analyses import beams, probes, teachers
+    from restd.analyses.cold_cells import cold_cells_result
     from restd.analyses.disagreement import disagreement
     from restd.analyses.learning import learning
     from restd.analyses.overhead import overhead_result
+    from restd.analyses.parts import parts_result
     from restd.analyses.slices import slices
     from restd.analyses.sweeps import sweep_result
     from restd.analyses.transitions import transitions
-    from restd.experiments import measure_updates, run_sweep, sweeps
+    from restd.experiments import measure_cold_starts, measure_parts, measure_updates, run_sweep, sweeps
 
     distill = study.comparison.config.distill
     sweep_seeds = read_seeds(seeds) if seeds else None
     around = sweeps.sensitivity(0.1 if distill.weight is None else distill.weight)
+
+    def cold_start() -> "AnalysisResult":
+        assert new is not None, "refused before"
+        return cold_cells_result(measure_cold_starts(study, new, notify=notify))
 
     def swept(axes: dict[str, sweeps.Axis], name: str, title: str) -> "AnalysisResult":
         cells = run_sweep(study, axes, objective=ours, seeds=sweep_seeds, notify=notify)
@@ -181,6 +212,8 @@ def _makers(
         "beam": lambda: beams.beam(study, queries=queries, objectives=(theirs, ours)),
         "cases": lambda: beams.cases(study, ours=ours, theirs=theirs, count=count),
         "overhead": lambda: overhead_result(measure_updates(study, notify=notify), study.comparison.task),
+        "parts": lambda: parts_result(measure_parts(study, notify=notify)),
+        "cold-start": cold_start,
         "correction": lambda: swept(sweeps.CORRECTION, "correction", "Sensitivity to collision-aware correction"),
         "sensitivity": lambda: swept(around, "sensitivity", "Sensitivity to λ, τ and ρ"),
     }

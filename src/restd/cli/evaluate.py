@@ -1,6 +1,6 @@
 """`restd evaluate`: what a model, a baseline or a ranking file is worth on judged queries."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -209,22 +209,16 @@ def _ablate(
     model: Path | None, protocol: _Protocol, options: "SearchOptions", device: str | None, *, as_json: bool
 ) -> None:
     """Print the hybrid search of a model beside its parts and without each of them."""
-    from restd.evaluate import collect, fitting_queries, score_board
-    from restd.evaluate.fitting import available_parts
-    from restd.evaluate.scoreboard import DEEPEST
+    from restd.evaluate.ablation import ablation_board
     from restd.search import Retriever
 
     if model is None:
         raise ConfigError("--ablate takes the hybrid search of a model apart; pass --model.")
     retriever = Retriever.load(model, protocol.index_folder, protocol.data_folder, hybrid=True, device=device)
-    fusion = retriever.fusion
-    if fusion is None:
+    if retriever.fusion is None:
         raise ConfigError(f"The hybrid search of {model} was not fitted yet; run restd fit --model {model} first.")
     add_parts(retriever, [])
-    parts = available_parts(retriever)
-    valid = collect(retriever, fitting_queries(protocol.data_folder, retriever.snapshot), parts=parts, options=options)
-    deep = replace(options, k=DEEPEST)
-    board = score_board(fusion, valid, collect(retriever, protocol.tests, parts=parts, options=deep))
+    board = ablation_board(retriever, protocol.tests, options=options)
     if as_json:
         show_json(board.to_dict())
     else:

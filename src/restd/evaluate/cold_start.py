@@ -19,9 +19,10 @@ from restd.evaluate.fitting import (
     listwise_weights,
 )
 from restd.evaluate.queries import TestSet, read_tests, some_queries
-from restd.evaluate.scoreboard import DEEPEST, HYBRID, LEXICAL_AND_DENSE, Scoreboard, judged_values
+from restd.evaluate.scoreboard import DEEPEST, HYBRID, LEXICAL_AND_DENSE, WITHOUT, Scoreboard, judged_values
 from restd.progress import Notify
 from restd.search import Retriever, SearchOptions
+from restd.search.candidates import HEADS
 from restd.snapshot import Snapshot
 
 ON_NEW = {LEXICAL_AND_DENSE: "bm25_dense_on_new", HYBRID: "hybrid_on_new"}
@@ -130,12 +131,15 @@ def measure_cold_start(
 
 
 def _weights(valid: FittingSet, tests: FittingSet, hybrid: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
-    """Every part that proposes items alone, BM25 with dense search, and the hybrid search as it was fitted."""
+    """Every part that proposes items alone, BM25 with dense search, and the hybrid search with and without heads."""
     weights: dict[str, Mapping[str, float]] = {
         part: {part: 1.0} for part, proposed in tests.table.proposed.items() if proposed.any()
     }
     if {"bm25", "dense"} <= set(weights):
         weights[LEXICAL_AND_DENSE] = fit_on(valid, ["bm25", "dense"])
+    rest = [part for part, weight in hybrid.items() if weight and part != HEADS]
+    if hybrid.get(HEADS) and rest:
+        weights[f"{WITHOUT}{HEADS}"] = fit_on(valid, rest)
     return {**weights, HYBRID: hybrid}
 
 

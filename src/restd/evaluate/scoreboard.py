@@ -18,6 +18,8 @@ MEASURES = (Measure("NDCG", 10), Measure("Recall", 10), Measure("Recall", 100))
 DEEPEST = max(measure.k for measure in MEASURES)
 """Items that every part must list for these measures: collect the tests with `SearchOptions(k=DEEPEST)`."""
 HYBRID, LEXICAL_AND_DENSE = "hybrid", "bm25_dense"
+WITHOUT = "without "
+"""What the name of a hybrid search without one of its parts begins with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ def score_board(fusion: Fusion, valid: FittingSet, tests: FittingSet) -> Scorebo
     for part in fusion.parts if len(fusion.parts) > 1 else ():
         rest = [other for other in fusion.parts if other != part]
         if any(tests.table.proposed[other].any() for other in rest):
-            weights[f"without {part}"] = fit_on(valid, rest)
+            weights[f"{WITHOUT}{part}"] = fit_on(valid, rest)
     values = {name: judged_values(tests, own) for name, own in weights.items() if any(own.values())}
     return Scoreboard(values, {name: weights[name] for name in values})
 

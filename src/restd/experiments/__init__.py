@@ -1,6 +1,7 @@
 """Experiments: matched objectives over paired seeds, sweeps and timings; resumable."""
 
 from restd.experiments.comparison import Comparison
+from restd.experiments.hybrid_cells import ColdCells, HybridCells, measure_cold_starts, measure_parts
 from restd.experiments.objective_sets import SEEDS, SETS, parse_objectives
 from restd.experiments.run import FinishedComparison, run_comparison
 from restd.experiments.study import Study
@@ -12,12 +13,16 @@ from restd.experiments.update_cost import measure_updates
 __all__ = [
     "SEEDS",
     "SETS",
+    "ColdCells",
     "Comparison",
     "FinishedComparison",
+    "HybridCells",
     "Study",
     "compare",
     "comparison_identity",
     "load_study",
+    "measure_cold_starts",
+    "measure_parts",
     "measure_updates",
     "parse_objectives",
     "read_comparison",

@@ -69,7 +69,7 @@ def evaluate_model(
 
     parents = {"model": manifest.content}
     if options.where or hybrid:
-        parents |= _item_sources(comparison, snapshot)
+        parents |= item_sources(comparison, snapshot)
     if (options.heads is not None or hybrid) and (model.parent / HEADS).is_dir():
         parents["heads"] = read_manifest(model.parent / HEADS).content
     return _evaluated(comparison, name, ranker, tests, snapshot, decoding=decoding, parents=parents, seeds=seeds)
@@ -87,7 +87,7 @@ def evaluate_baseline(
         return make_ranker(name, context), {}
 
     decoding = decoding_of(name, context)
-    parents = _item_sources(comparison, snapshot)
+    parents = item_sources(comparison, snapshot)
     return _evaluated(comparison, name, ranker, tests, snapshot, decoding=decoding, parents=parents)
 
 
@@ -106,7 +106,7 @@ def _fit(comparison: Comparison, name: str, retriever: Retriever, notify: Notify
     return {WEIGHTS: dict(fusion.weights), FITTED: fusion.is_fitted}
 
 
-def _item_sources(comparison: Comparison, snapshot: Snapshot) -> dict[str, str]:
+def item_sources(comparison: Comparison, snapshot: Snapshot) -> dict[str, str]:
     """What is read beside judgments or histories and the snapshot: texts and columns of items, and embeddings."""
     sources = {"items": items_hash(comparison.data), "embeddings": snapshot.embeddings}
     return {source: content for source, content in sources.items() if content is not None}

@@ -20,6 +20,8 @@ _TEXT_TABLES = ("cases",)
 """Tables with text instead of numbers, whose cells are left-aligned."""
 _ORDER = (
     "comparison",
+    "parts",
+    "cold-start",
     "slices",
     "learning",
     "probes",
