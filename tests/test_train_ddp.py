@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from restd.train import read_log
-from tests.ddp_runs import CAUSAL, NO_DROPOUT
-from tests.training import add_walks, make_index, run, write_world
+from tests.ddp_runs import CAUSAL, NO_DROPOUT, SOFT
+from tests.training import add_walks, make_index, run, weights, write_world
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,17 @@ def test_two_processes_with_half_batches_match_one(world, backbone):
     assert len(found) == 20
     assert np.abs(found - wanted).max() < 1e-5
     assert wanted[0] - wanted[-1] > 0.1
+
+
+def test_two_processes_save_the_average_that_one_does(world):
+    settings = (*SOFT, "train.batch=8", "train.micro=4")
+    run(world / "index", world / "data", world / "one-soft", *settings)
+    run(world / "index", world / "data", world / "one-last", *settings, "train.ema=0")
+    assert np.abs(losses(world / "two-soft") - losses(world / "one-soft")).max() < 1e-5
+    saved, expected, last = (weights(world / name / "model") for name in ("two-soft", "one-soft", "one-last"))
+    assert saved.keys() == expected.keys()
+    assert max(np.abs(saved[name] - expected[name]).max() for name in saved) < 1e-3
+    assert max(np.abs(last[name] - expected[name]).max() for name in saved) > 5e-3
 
 
 @pytest.mark.parametrize("backbone", ["compact", "calir"])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -120,7 +121,7 @@ def make_generation_loss(
 def _right_codes(
     weighting: Literal["items", "grades", "codes"], index: SidIndex, pairs: Pairs, device: torch.device
 ) -> RightCodes:
-    sids = torch.from_numpy(index.sids).long().to(device)
+    sids = torch.from_numpy(index.sids.astype(np.int64)).to(device)
     text, item = (torch.from_numpy(column).to(device) for column in (pairs.text, pairs.item))
     grades = torch.from_numpy(pairs.grade).to(device) if weighting == "grades" and pairs.grade is not None else None
     return RightCodes(sids, Positives.of(text, item, grades), alike=weighting == "codes")
