@@ -10,6 +10,8 @@ from tests.training import run
 NO_DROPOUT = ("compact.dropout=0.0", "calir.dropout=0.0", "tiger.dropout=0.0")
 CAUSAL = ("tiger.causal=true", "tiger.history=4")
 
+SOFT = (*NO_DROPOUT[:1], "train.ema=0.9", "train.multi_positive=grades", "train.loss_norm=trie_children")
+
 
 def main():
     folder = Path(sys.argv[1])
@@ -26,6 +28,13 @@ def main():
             backbone=backbone,
             objective=objective,
         )
+    run(
+        folder / "index",
+        folder / "data",
+        folder / "two-soft",
+        *SOFT,
+        *("train.batch=8", "train.micro=2", "train.checkpoint=7"),
+    )
     scores = iter([1.0, 2.0, 3.0] if os.environ["RANK"] == "0" else [3.0, 2.0, 1.0])
     run(
         folder / "index",

@@ -174,10 +174,15 @@ def test_common_words_are_looked_up_among_few_items():
 
 def test_fitting_items_are_added_up_to_the_bound():
     texts = ["red kettle", "red pan", "Red kettle, steel", "blue kettle", "kettle in red"]
-    pairs = Pairs(("kettle red", "pan", "kettle"), np.array([0, 1, 2]), np.array([0, 1, 3]), 3, np.array([0, 0, 1]))
+    grades = np.array([3.0, 1.0, 2.0])
+    pairs = Pairs(
+        ("kettle red", "pan", "kettle"), np.array([0, 1, 2]), np.array([0, 1, 3]), 3, np.array([0, 0, 1]), grades
+    )
     more = with_fitting_items(pairs, WordIndex.of(texts), most=3)
     named = sorted(zip(more.text.tolist(), more.item.tolist(), more.draw.tolist(), strict=True))
     assert named == [(0, 0, 0), (0, 2, 0), (0, 4, 0), (1, 1, 0), (2, 0, 1), (2, 3, 1), (2, 4, 1)]
+    assert more.grade is not None
+    assert more.grade.tolist() == grades[more.text].tolist()
     held_out = np.arange(5) == 2
     fewer = with_fitting_items(pairs, WordIndex.of(texts), most=3, held_out=held_out)
     assert 2 not in fewer.item

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int64
+from jaxtyping import Float, Int64, Num
 
 from restd._arrow import pc
 from restd.data.catalog import Catalog
@@ -32,6 +32,8 @@ class Pairs:
     """Number of texts that are queries; the texts after them are items' own."""
     draw: Int64[np.ndarray, "pair"] | None = None
     """The draw of pseudo-queries that each pair is of, -1 for one of every epoch; None where all are."""
+    grade: Float[np.ndarray, "pair"] | None = None
+    """Grade of each pair, 1 for one that nobody judged; None where all are 1."""
 
     def __len__(self) -> int:
         return len(self.text)
@@ -52,7 +54,8 @@ class Pairs:
         """These pairs, and the queries that have one."""
         numbers, text = np.unique(self.text[pairs], return_inverse=True)
         texts = self.texts.pick(numbers) if isinstance(self.texts, Prefixes) else [self.texts[n] for n in numbers]
-        return Pairs(texts, text, self.item[pairs], len(numbers), None if self.draw is None else self.draw[pairs])
+        draw, grade = (None if column is None else column[pairs] for column in (self.draw, self.grade))
+        return Pairs(texts, text, self.item[pairs], len(numbers), draw, grade)
 
     def some(self, count: int) -> "Pairs":
         """The pairs of at most `count` queries, drawn as `draw_queries` does; all of them for 0."""
@@ -70,7 +73,8 @@ class Pairs:
             np.concatenate([shifted, self.queries + more.text]),
             np.concatenate([self.item, more.item]),
             self.queries + count,
-            _joined_draws(self, more),
+            _joined(-1, self.draw, more.draw, lengths=(len(self), len(more))),
+            _joined(1, self.grade, more.grade, lengths=(len(self), len(more))),
         )
 
     def with_items(self, texts: Sequence[str], rows: Int64[np.ndarray, "_"]) -> "Pairs":
@@ -81,15 +85,19 @@ class Pairs:
             np.concatenate([self.text, len(self.texts) + own.text]),
             np.concatenate([self.item, rows]),
             self.queries,
-            _joined_draws(self, own),
+            _joined(-1, self.draw, None, lengths=(len(self), len(own))),
+            _joined(1, self.grade, None, lengths=(len(self), len(own))),
         )
 
 
-def _joined_draws(*parts: Pairs) -> Int64[np.ndarray, "pair"] | None:
-    """The draws of pairs, one part after another; those of a part without draws are of every epoch."""
-    if all(part.draw is None for part in parts):
+def _joined(
+    default: int, *columns: Num[np.ndarray, "_"] | None, lengths: tuple[int, ...]
+) -> Num[np.ndarray, "pair"] | None:
+    """A column of several parts, with the default for parts that lack it; None where all do."""
+    if all(column is None for column in columns):
         return None
-    return np.concatenate([np.full(len(part), -1) if part.draw is None else part.draw for part in parts])
+    filled = (np.full(n, default) if column is None else column for column, n in zip(columns, lengths, strict=True))
+    return np.concatenate(list(filled))
 
 
 class Examples(NamedTuple):
@@ -191,8 +199,11 @@ def _pairs(positive: pa.Table, in_split: np.ndarray, ids: pa.StringArray) -> Pai
     encoded = pc.dictionary_encode(table["query"]).unify_dictionaries().combine_chunks()
     texts = tuple(encoded.dictionary.to_pylist())
     rows = pc.index_in(table["item"], value_set=ids).to_numpy()
-    both = np.unique(np.stack([encoded.indices.to_numpy().astype(np.int64), rows.astype(np.int64)]), axis=1)
-    return Pairs(texts, both[0], both[1], len(texts))
+    stacked = np.stack([encoded.indices.to_numpy().astype(np.int64), rows.astype(np.int64)])
+    both, place = np.unique(stacked, axis=1, return_inverse=True)
+    grade = np.zeros(both.shape[1])
+    np.maximum.at(grade, place.ravel(), table["grade"].to_numpy())  # the same text may have been judged twice
+    return Pairs(texts, both[0], both[1], len(texts), grade=grade)
 
 
 def item_texts(catalog: Catalog, ids: pa.StringArray, *, field: str) -> tuple[list[str], Int64[np.ndarray, "_"]]:

@@ -103,6 +103,7 @@ def with_fitting_items(
         text=pairs.text[take],
         item=np.concatenate([pairs.item, np.array(added, np.int64)]),
         draw=None if pairs.draw is None else pairs.draw[take],
+        grade=None if pairs.grade is None else pairs.grade[take],
     )
 
 

@@ -33,6 +33,7 @@ from restd.distill.extensions import MeanTeacher, TrieTeacher
 from restd.distill.geometry import Geometry, ResidualIndex
 from restd.distill.heads import HorizonHeads
 from restd.distill.matching import MatchingQuality, shape_swap
+from restd.distill.positives import Positives, share_prefix
 from restd.distill.targets import Correction, ResidualTeacher, Targets, Teacher, trajectory_loss
 from restd.distill.temperature import (
     DEFAULT_ENTROPY,
@@ -66,6 +67,7 @@ __all__ = [
     "MeanTeacher",
     "OutputDistiller",
     "PermutedTeacher",
+    "Positives",
     "ResidualDistiller",
     "ResidualIndex",
     "ResidualTeacher",
@@ -81,6 +83,7 @@ __all__ = [
     "find_temperatures",
     "report_teaching",
     "shape_swap",
+    "share_prefix",
     "shuffled",
     "strip",
     "trajectory_loss",

@@ -10,6 +10,7 @@ from restd.codes import Trie
 from restd.distill.controls import one_hot
 from restd.distill.equations import DIVISIBLE_MASS
 from restd.distill.geometry import Geometry
+from restd.distill.positives import Positives, share_prefix
 from restd.distill.targets import Targets, Teacher
 from restd.errors import ConfigError
 
@@ -25,17 +26,12 @@ class MeanTeacher:
     """
 
     base: Teacher
-    positives: Int64[Tensor, "positive"]
-    """Item rows of all queries' positives, one query after another."""
-    first: Int64[Tensor, "query_plus_one"]
-    """Where each query's positives begin."""
+    positives: Positives
 
     @classmethod
     def of(cls, base: Teacher, queries: Int64[Tensor, "pair"], rows: Int64[Tensor, "pair"]) -> "MeanTeacher":
         """Take training pairs: numbers of queries from 0, and rows of items."""
-        order = torch.argsort(queries, stable=True)
-        counts = torch.bincount(queries)
-        return cls(base, rows[order], torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
+        return cls(base, Positives.of(queries, rows))
 
     @property
     def geometry(self) -> Geometry:
@@ -51,23 +47,12 @@ class MeanTeacher:
         """One slot per cell: state t has its own mean for each later level."""
         if queries is None:
             raise ConfigError("The mean teacher needs the query of each row. Pass queries= with the rows.")
-        start, end = self.first[queries], self.first[queries + 1]
-        owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), end - start)
-        place = torch.arange(len(owner), device=rows.device) - (end - start).cumsum(0)[owner] + end[owner]
-        members = self.positives[place]
-        own = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-        own.index_add_(0, owner, (members == rows[owner]).long())
-        if (own == 0).any():
-            raise ConfigError(
-                f"Item row {int(rows[own == 0][0])} is not among the positives of its query. Pass each row with the "
-                "query it was paired with."
-            )
+        owner, members, _ = self.positives.of_rows(rows, queries)
         values = self.base.targets(members).values
         if values.shape[1] != self.geometry.levels:
             raise ConfigError("The mean teacher needs a base with one slot per level. Apply other teachers after it.")
         levels, codes = self.geometry.levels, values.shape[-1]
-        same = self.geometry.stored(members) == self.geometry.stored(rows)[owner]
-        agree = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1].cumprod(dim=1).bool()], dim=1)  # on y_{<t}
+        agree = share_prefix(self.geometry.stored(members), self.geometry.stored(rows)[owner])  # on y_{<t}
         total = values.new_zeros(len(rows), levels, levels, codes)
         total.index_add_(0, owner, agree[:, :, None, None] * values[:, None])
         count = values.new_zeros(len(rows), levels).index_add_(0, owner, agree.to(values.dtype))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.artifacts import Artifact
@@ -145,6 +145,21 @@ class CalirBackbone(Backbone):
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """As the body does; the losses of the categories are the trainer's."""
         return self.body.sid_loss(output, sids)
+
+    @property
+    def soft_targets(self) -> bool:
+        """The body's."""
+        return self.body.soft_targets
+
+    def soft_sid_loss(
+        self,
+        output: Output,
+        targets: Float[Tensor, "row level code"],
+        *,
+        allowed: Bool[Tensor, "row level code"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """As the body does."""
+        return self.body.soft_sid_loss(output, targets, allowed=allowed)
 
     def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
         """The likeliest deepest categories; None for a width of 0, which is the whole catalogue."""

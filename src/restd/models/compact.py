@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.artifacts import Artifact
@@ -25,7 +25,7 @@ from restd.encode import (
 from restd.errors import ConfigError
 from restd.models.compact_decoder import CodeDecoder, DecoderShape
 from restd.models.compact_geometry import GeometryShape, LatentGeometry
-from restd.models.contract import Backbone, Memory, Output, code_loss, load_weights, seeded
+from restd.models.contract import Backbone, Memory, Output, code_loss, load_weights, seeded, soft_code_loss
 from restd.models.decode_protocol import Normalizer, Stepper
 from restd.models.query_encoder import find_encoder
 from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig
@@ -191,6 +191,21 @@ class CompactBackbone(Backbone):
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """Mean cross-entropy over levels; there is no end to predict."""
         return code_loss(self.logits(output.states), sids)
+
+    @property
+    def soft_targets(self) -> bool:
+        """Yes."""
+        return True
+
+    def soft_sid_loss(
+        self,
+        output: Output,
+        targets: Float[Tensor, "row level code"],
+        *,
+        allowed: Bool[Tensor, "row level code"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Mean cross-entropy over levels; there is no end to predict."""
+        return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
 
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy the decoder's weights for decoding level by level."""

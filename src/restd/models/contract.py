@@ -108,6 +108,32 @@ class Backbone(nn.Module, ABC):
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
         """The model's own generation loss, a mean over its positions (the end included where there is one)."""
 
+    @property
+    def soft_targets(self) -> bool:
+        """Whether it has a generation loss of soft targets, `soft_sid_loss`."""
+        return False
+
+    def soft_sid_loss(
+        self,
+        output: Output,
+        targets: Float[Tensor, "row level code"],
+        *,
+        allowed: Bool[Tensor, "row level code"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The generation loss with a distribution over the codes of each level in place of one code.
+
+        Where every distribution is a single code and nothing is disallowed, it is `sid_loss`.
+
+        Args:
+            output: of `states`, for whole Semantic IDs.
+            targets: probabilities over each level's codes.
+            allowed: codes among which the model chooses; scores of the others have no part in the loss.
+        """
+        raise ConfigError(
+            f"The backbone {self.kind} has no generation loss of soft targets. Leave train.multi_positive at 'off' and "
+            "train.loss_norm at 'full_vocab', or implement soft_sid_loss."
+        )
+
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy what decodes level by level, as it is now and without dropout."""
         return PrefixStepper(self)
@@ -211,6 +237,31 @@ def code_mask(sizes: Sequence[int]) -> Bool[Tensor, "level code"]:
 def code_loss(logits: Float[Tensor, "row level code"], sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
     """Mean cross-entropy of the stored codes over rows and levels."""
     return nn.functional.cross_entropy(logits.float().flatten(0, 1), sids.flatten())
+
+
+def soft_code_loss(
+    logits: Float[Tensor, "row level code"],
+    targets: Float[Tensor, "row level code"],
+    *,
+    allowed: Bool[Tensor, "row level code"] | None = None,
+) -> Float[Tensor, ""]:
+    """Mean cross-entropy of distributions over the codes, among those that are allowed.
+
+    >>> logits, targets = torch.zeros(1, 1, 4), torch.tensor([[[0.5, 0.5, 0.0, 0.0]]])
+    >>> float(soft_code_loss(logits, targets).exp()), float(soft_code_loss(logits, targets, allowed=targets > 0).exp())
+    (4.0, 2.0)
+    """
+    scores = logits.float()
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    return -expected_score(scores.log_softmax(dim=-1), targets).mean()
+
+
+def expected_score(
+    scores: Float[Tensor, "*batch code"], targets: Float[Tensor, "*batch code"]
+) -> Float[Tensor, "*batch"]:
+    """Mean score under a distribution; codes of no probability may have a score of -inf."""
+    return (targets * scores.masked_fill(targets == 0, 0.0)).sum(dim=-1)
 
 
 def refuse_bad_steps(steps: int) -> None:

@@ -5,12 +5,20 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from restd.artifacts.store import Writer
 from restd.encode import Inputs
-from restd.models.contract import Backbone, Memory, Output, code_mask, refuse_bad_steps
+from restd.models.contract import (
+    Backbone,
+    Memory,
+    Output,
+    code_mask,
+    expected_score,
+    refuse_bad_steps,
+    soft_code_loss,
+)
 from restd.models.decode_protocol import Normalizer, Stepper
 
 
@@ -88,6 +96,31 @@ class SidT5(Backbone):
         weight = self.model.lm_head.weight[self.tokens[:levels]]
         scores = torch.einsum("rlw,lcw->rlc", states * self.output_scale, weight)
         return scores.masked_fill(~self.code_mask[:levels], -torch.inf)
+
+    @property
+    def soft_targets(self) -> bool:
+        """Yes."""
+        return True
+
+    def soft_sid_loss(
+        self,
+        output: Output,
+        targets: Float[Tensor, "row level code"],
+        *,
+        allowed: Bool[Tensor, "row level code"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Over the whole vocabulary, and the end where there is one; over the allowed codes alone where they are given.
+
+        Nothing but the end is allowed behind a whole Semantic ID, so that it costs nothing then.
+        """
+        if allowed is not None:
+            return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
+        scores = self.vocabulary_logits(output.states).float().log_softmax(dim=-1)
+        losses = -expected_score(scores.gather(2, self.tokens.expand(len(scores), -1, -1)), targets)
+        if output.ending is not None:
+            end = self.vocabulary_logits(output.ending).float().log_softmax(dim=-1)[:, self.model.config.eos_token_id]
+            losses = torch.cat([losses, -end[:, None]], dim=1)
+        return losses.mean()
 
     @property
     def output_scale(self) -> float:

@@ -25,12 +25,14 @@ from restd.errors import ArtifactError
 from restd.models import Backbone
 from restd.models.store import KIND as MODEL_KIND
 from restd.models.store import SCHEMA as MODEL_SCHEMA
+from restd.train.average import WeightAverage
 
 KIND = "checkpoint"
 SCHEMA = 1
 _HEADS = "objectives.trajectory.distiller.heads."
 _OPTIMIZER = "optimizer."
 _MODEL = "model."
+_AVERAGE = "average."
 _SCALER = "scaler"
 # gathered in the first process's main memory, whatever DDP or FSDP did to it; the other processes get nothing
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -94,10 +96,19 @@ def write_checkpoint(
     identity: str,
     write: bool,
     scaler: GradScaler | None = None,
+    average: WeightAverage | None = None,
 ) -> None:
-    """Write weights, optimiser, loss scaler and progress; every process must call it, the one with `write` writes."""
+    """Write weights, their average, optimiser, loss scaler and progress.
+
+    Every process must call it, the one with `write` writes.
+    """
     weights: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
     tensors = {f"{_MODEL}{name}": value for name, value in weights.items()}
+    if average is not None:
+        with average.in_place():
+            averaged: dict[str, Any] = get_model_state_dict(module, options=_WHOLE)
+            # copies: the entries may be the very tensors that are exchanged
+            tensors |= {f"{_AVERAGE}{name}": value.clone() for name, value in averaged.items()}
     moments: Any = get_optimizer_state_dict(module, optimizer, options=_WHOLE)
     for name, values in moments.get("state", {}).items():
         tensors.update({f"{_OPTIMIZER}{name}.{key}": value for key, value in values.items()})
@@ -115,6 +126,7 @@ def read_checkpoint(
     *,
     identity: str,
     scaler: GradScaler | None = None,
+    average: WeightAverage | None = None,
 ) -> TrainerState | None:
     """Restore a run from its last checkpoint; None where there is none."""
     if not (folder / MANIFEST).is_file():
@@ -130,10 +142,11 @@ def read_checkpoint(
     if scaler is not None and scale is not None:
         scaler.load_state_dict(scale)
     tensors = {name: torch.from_numpy(value) for name, value in artifact.tensors("training").items()}
-    weights: dict[str, Any] = {
-        name.removeprefix(_MODEL): value for name, value in tensors.items() if name.startswith(_MODEL)
-    }
-    set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))
+    whole = StateDictOptions(full_state_dict=True)
+    if average is not None:
+        set_model_state_dict(module, _named(_AVERAGE, tensors), options=whole)
+        average.restart()
+    set_model_state_dict(module, _named(_MODEL, tensors), options=whole)
     moments: dict[str, Any] = {}
     for name, value in tensors.items():
         if name.startswith(_OPTIMIZER):
@@ -142,3 +155,8 @@ def read_checkpoint(
     groups = get_optimizer_state_dict(module, optimizer, options=_LOAD)["param_groups"]
     set_optimizer_state_dict(module, optimizer, {"state": moments, "param_groups": groups}, options=_LOAD)
     return TrainerState(**settings)
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The tensors whose names start with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

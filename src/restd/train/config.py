@@ -17,6 +17,8 @@ from restd.distill import (
 from restd.errors import ConfigError
 from restd.models import BACKBONES, CategorySettings
 
+MultiPositive = Literal["off", "items", "grades", "codes"]
+
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
@@ -43,6 +45,12 @@ class TrainConfig:
             mean new queries in every epoch.
         pseudo_positives: items per pseudo-query, at most: its own, and others that have all its words.
         pseudo_table: table of pseudo-queries of your own, with columns `item` and `query`; empty for none.
+        multi_positive: what a state learns where several items of its query share the prefix: `off`, the codes one pair
+            after another; `items`, a distribution over all of them in which every item counts the same; `grades`, as
+            much as its grade; `codes`, every code the same.
+        loss_norm: over what the generation loss is normalised: all words of the model (`full_vocab`), or the codes that
+            some item continues the prefix with (`trie_children`; search with the same `--score-norm`).
+        ema: decay of a moving average of the weights, which is what is validated and saved; 0 for none.
         pairs_per_item: queries per item in training, at most, the same ones for every seed; 0 for all.
         seed: random seed of weights, batches and dropout.
         checkpoint: updates between two checkpoints.
@@ -70,6 +78,9 @@ class TrainConfig:
     pseudo_draws: int = 1
     pseudo_positives: int = 1
     pseudo_table: str = ""
+    multi_positive: MultiPositive = "off"
+    loss_norm: Literal["full_vocab", "trie_children"] = "full_vocab"
+    ema: float = 0.0
     pairs_per_item: int = 0
     seed: int = 42
     checkpoint: int = 200
@@ -92,6 +103,8 @@ class TrainConfig:
         for name in ("weight_decay", "warm_up", "patience", "pairs_per_item", "pseudo_queries", "judged"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name} must be at least 0, got {getattr(self, name)}.")
+        if not 0 <= self.ema < 1:
+            raise ConfigError(f"train.ema must be at least 0 and below 1, got {self.ema}.")
 
     def warm_up_updates(self, total: int) -> int:
         """Updates of the warm-up in a run of `total`.

@@ -20,6 +20,7 @@ from restd.encode import Ragged
 from restd.errors import Interrupted, TrainingError
 from restd.models import Backbone
 from restd.progress import Notify, progress
+from restd.train.average import WeightAverage
 from restd.train.batches import BatchPlan, in_lots
 from restd.train.checkpoint import TrainerState, read_checkpoint, write_checkpoint
 from restd.train.config import TrainConfig
@@ -95,9 +96,13 @@ class Loop:
         module = self.training_module
         compiled = torch.compile(module, dynamic=True) if self.config.compile else module
         self.module, self.prepared_optimizer = self.accelerator.prepare(compiled, self.optimizer)
+        self.average = WeightAverage.of(self.module, decay=self.config.ema) if self.config.ema else None
 
     def run(self) -> TrainerState:
-        """Train to the end, or until patience runs out; returns the progress at that point."""
+        """Train to the end, or until patience runs out; returns the progress at that point.
+
+        With `train.ema` the module ends with the averaged weights.
+        """
         # dropout is seeded update by update; the caller's random state is restored when the run ends
         with torch.random.fork_rng(devices=_devices(self.accelerator)), catch_stop_signals(self._stop.append):
             self.module.train()
@@ -108,13 +113,17 @@ class Loop:
                 self.optimizer,
                 identity=self.identity,
                 scaler=self.accelerator.scaler,
+                average=self.average,
             )
             if state is not None:
                 self.notify(f"Resuming after update {state.update:,}")
             state = state or TrainerState()
             self.notify(estimate.sentence(self.total - state.update))
             log = RunLog(self.out / LOG, from_update=state.update, enabled=self.accelerator.is_main_process)
-            return self._updates(state, log)
+            state = self._updates(state, log)
+            if self.average is not None:
+                self.average.exchange()
+            return state
 
     def _updates(self, state: TrainerState, log: RunLog) -> TrainerState:
         per_epoch = self.plan.updates_per_epoch
@@ -165,6 +174,8 @@ class Loop:
             self._refuse(parts, micros, update)
         self.prepared_optimizer.step()
         self.prepared_optimizer.zero_grad()
+        if self.average is not None:
+            self.average.follow(update=update + 1)
         seconds = time.perf_counter() - begin
         return {**record, "norm": float(norm), "lr": rate, "examples_per_s": self.config.batch / seconds}
 
@@ -202,19 +213,20 @@ class Loop:
     def _validated(self, state: TrainerState, log: RunLog) -> TrainerState:
         if not self.config.epochs and self.config.keep == "last" and not self.config.patience:
             return state  # nothing depends on it
-        self.module.eval()
-        with torch.no_grad():
-            loss = self._valid_loss()
-            score = -loss if self.validate is None else self._agreed(self.validate(self.training_module.backbone))
-        self.module.train()
-        log.write({"update": state.update, "valid_loss": loss, "validation": score})
-        self.accelerator.log({"valid_loss": loss}, step=state.update)
-        if math.isnan(score) or (state.best is not None and score <= state.best):
-            return replace(state, stale=state.stale + 1)
-        state = replace(state, best=score, best_update=state.update, stale=0)
-        if self.config.keep == "best":
-            self.on_best(self.module, state)
-        return state
+        with nullcontext() if self.average is None else self.average.in_place():
+            self.module.eval()
+            with torch.no_grad():
+                loss = self._valid_loss()
+                score = -loss if self.validate is None else self._agreed(self.validate(self.training_module.backbone))
+            self.module.train()
+            log.write({"update": state.update, "valid_loss": loss, "validation": score})
+            self.accelerator.log({"valid_loss": loss}, step=state.update)
+            if math.isnan(score) or (state.best is not None and score <= state.best):
+                return replace(state, stale=state.stale + 1)
+            state = replace(state, best=score, best_update=state.update, stale=0)
+            if self.config.keep == "best":
+                self.on_best(self.module, state)
+            return state
 
     def _agreed(self, score: float) -> float:
         """The first process's score: a difference in the last bit must not end the run on one process alone."""
@@ -249,6 +261,7 @@ class Loop:
             identity=self.identity,
             write=self.accelerator.is_main_process,
             scaler=self.accelerator.scaler,
+            average=self.average,
         )
         if stopped:
             raise Interrupted(

@@ -38,6 +38,15 @@ class Forward:
 
 
 @runtime_checkable
+class GenerationLoss(Protocol):
+    """A generation loss in place of the backbone's own."""
+
+    def __call__(self, batch: Batch, output: Output, backbone: Backbone, *, validating: bool) -> Float[Tensor, ""]:
+        """Mean over rows and positions."""
+        ...
+
+
+@runtime_checkable
 class Objective(Protocol):
     """A loss beside the generation loss; objectives add up."""
 
@@ -52,15 +61,22 @@ class TrainingModule(nn.Module):
     Args:
         backbone: the model that is trained.
         objectives: losses beside its generation loss, by name.
+        generation: its generation loss; unset, the backbone's own.
         idle_heads: horizon heads that no objective uses and nothing trains; they only take their memory.
     """
 
     def __init__(
-        self, backbone: Backbone, objectives: dict[str, nn.Module], *, idle_heads: HorizonHeads | None = None
+        self,
+        backbone: Backbone,
+        objectives: dict[str, nn.Module],
+        *,
+        generation: GenerationLoss | None = None,
+        idle_heads: HorizonHeads | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.objectives = nn.ModuleDict(objectives)
+        self.generation = generation
         if idle_heads is not None:
             self.idle = idle_heads.requires_grad_(False)
 
@@ -73,7 +89,10 @@ class TrainingModule(nn.Module):
         """
         memory = self.backbone.encode(batch.inputs)
         output = self.backbone.states(memory, batch.sids)
-        sid_loss = self.backbone.sid_loss(output, batch.sids)
+        if self.generation is None:
+            sid_loss = self.backbone.sid_loss(output, batch.sids)
+        else:
+            sid_loss = self.generation(batch, output, self.backbone, validating=only_sid)
         loss, parts = sid_loss, {"sid_loss": sid_loss.detach()}
         result = Forward(output, sid_loss, self.backbone)
         for objective in () if only_sid else self.objectives.values():

@@ -22,6 +22,7 @@ from restd.models import Backbone
 from restd.models.store import FOLDER, KIND, SCHEMA
 from restd.progress import Notify
 from restd.train.batches import count_updates
+from restd.train.generation import make_generation_loss
 from restd.train.job import CACHE, Job, find_backbone, open_catalog, prepare_texts
 from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
@@ -172,7 +173,8 @@ def _training_module(
     if config.train.idle_heads and "trajectory" not in objectives:
         dim = index.latents_and_codebooks()[1].dim
         idle = HorizonHeads(backbone.width, dim, horizon=_HEADS, seed=config.distill.seed)
-    return TrainingModule(backbone, objectives, idle_heads=idle)
+    generation = make_generation_loss(config.train, index, pairs, backbone, device=accelerator.device, notify=notify)
+    return TrainingModule(backbone, objectives, generation=generation, idle_heads=idle)
 
 
 def _accelerator(job: Job) -> Accelerator:
