@@ -171,7 +171,7 @@ def test_items_that_share_a_sid_are_not_told_apart():
     points, valid = clusters()
     shape = ShapeConfig(mode="auto", widths=(12,), levels=(1,), codes=(2,))
     (trial,) = try_shapes(points, None, valid, replace(CONFIG, shape=shape, policy="none"), items=len(points))
-    assert trial.sids == 0.0
+    assert trial.sids < 0.05, "only a code of ten items or fewer, which chance may give, ranks anything"
 
 
 def test_shapes_that_keys_cannot_hold_are_not_tried():

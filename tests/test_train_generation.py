@@ -139,9 +139,9 @@ def test_every_backbone_trains_with_soft_targets(world, tmp_path, backbone, sett
 def test_a_recommender_trains_over_what_can_follow(tmp_path):
     data = write_walks(tmp_path / "data")
     index = make_index(data, tmp_path / "index")
-    run(index, data, tmp_path / "run", "train.loss_norm=trie_children", backbone="tiger", updates=8)
+    run(index, data, tmp_path / "run", "train.loss_norm=trie_children", backbone="tiger", updates=40)
     losses = losses_of(tmp_path / "run")
-    assert 0 < losses[-1] < losses[0]
+    assert 0 < np.mean(losses[-10:]) < np.mean(losses[:10])
 
 
 def test_where_every_query_has_one_item_nothing_changes(world, tmp_path):

@@ -198,14 +198,15 @@ def frames(path: Path, binding: Mapping[str, str]) -> Iterator[Frame]:
 def _read(stream: BinaryIO, path: Path, start: int, sequence: int | None) -> Frame | None:
     """The frame that begins here; None where the file ends, or where its last frame was never written whole.
 
-    A last frame that the system gave its length, but not its bytes, before the power failed ends in zeros.
+    A last frame that the system gave its length, but not all of its bytes, before the power failed ends in zeros. A
+    frame that was written whole does not: it has its end mark.
     """
     head = stream.read(_HEAD_SIZE)
     if len(head) < _HEAD_SIZE:
         return None
     mark, number, size, digest = _HEAD.unpack_from(head)
     if _CHECK.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[: _HEAD.size]):
-        if any(head[-_CHECK.size :]) or any(map(any, iter(lambda: stream.read(1 << 20), b""))):
+        if any(map(any, iter(lambda: stream.read(1 << 20), b""))):
             raise _damaged(path, start, "its head does not match its checksum")
         return None
     body = stream.read(size + len(_END))
