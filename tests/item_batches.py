@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from restd.serve.item_updates import ItemUpdates
-from tests.serving import write_run
+from tests.serving import train_run
 from tests.training import COLORS, MATERIALS, THINGS, write_world
 
 SOFA = {"id": "sofa", "title": "purple glass sofa", "category": ["Home", "sofa"], "price": 99.5, "stock": 3}
@@ -19,7 +19,7 @@ def write_shop(folder: Path) -> Path:
     lines = [json.loads(line) for line in (data / "items.jsonl").read_text("utf-8").splitlines()]
     rows = [{**line, "price": 2.5 * row, "stock": row} for row, line in enumerate(lines)]
     (data / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return write_run(folder)
+    return train_run(folder, data)
 
 
 def title(draws):
@@ -60,7 +60,7 @@ def write_model(folder, shop, **options):
     """Another model of the same index, beside the first."""
     shutil.copytree(shop.parent / "data", folder / "data")
     shutil.copytree(shop.parent / "index", folder / "index")
-    return write_run(folder, updates=3, **options)
+    return train_run(folder, folder / "data", updates=3, **options)
 
 
 @contextmanager

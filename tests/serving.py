@@ -22,8 +22,12 @@ WAIT = 120
 
 
 def write_run(folder: Path, *, updates: int = 30, seed: int = 0) -> Path:
+    """The tiny world, and a run on it."""
+    return train_run(folder, write_world(folder / "data"), updates=updates, seed=seed)
+
+
+def train_run(folder: Path, data: Path, *, updates: int = 30, seed: int = 0) -> Path:
     """A run with heads, and with weights for a hybrid search of bm25 and the model."""
-    data = write_world(folder / "data")
     index = make_index(data, folder / "index", seed=seed)
     trained = run(index, data, folder / "run", objective="restd", updates=updates).folder.parent
     Fusion({"generator": 1.0, "bm25": 0.5}).save(trained / "fusion")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from restd.cli.app import app
 from restd.search import Retriever
-from tests.training import write_world
+from tests.training import write_walks, write_world
 
 FAST = ("--encoder", "tfidf-svd", "--minutes", "0.02")
 
@@ -81,6 +81,39 @@ def test_items_alone_are_enough(tables, tmp_path):
     assert "own words" in result.output
     settings = json.loads((tmp_path / "search" / "model" / "run.json").read_text("utf-8"))
     assert '"pseudo_queries": 0' in json.dumps(settings)
+
+
+@pytest.fixture(scope="module")
+def recommender(tmp_path_factory):
+    """A recommender made of two tables of one's own."""
+    folder = tmp_path_factory.mktemp("walks")
+    walks = write_walks(folder / "walks")
+    as_csv(walks / "items.jsonl", folder / "items.csv", {"id": "sku", "title": "name"})
+    as_csv(walks / "histories.jsonl", folder / "orders.csv", {"user": "customer", "item": "sku", "time": "day"})
+    result = invoke("quickstart", folder / "items.csv", folder / "orders.csv", "--out", folder / "out", *FAST)
+    assert result.exit_code == 0, result.output
+    return folder, result.output
+
+
+def test_histories_make_a_recommender(recommender):
+    folder, output = recommender
+    assert "restd recommend --model" in output
+    summary = json.loads((folder / "out" / "summary.json").read_text("utf-8"))
+    assert set(summary["rankers"]) == {"model", "popularity", "co-occurrence", "neighbours"}
+    assert set(summary["rankers"]["model"]) >= {"ndcg10", "recall10"}
+    report = (folder / "out" / "report" / "report.html").read_text("utf-8")
+    assert "What the recommender is worth" in report
+    items = Retriever.load(folder / "out" / "bundle")
+    history = items.snapshot.ids.to_pylist()[:2]
+    hits = items.recommend(history, k=3)
+    assert not {hit.item for hit in hits} & set(history)
+
+
+def test_a_recommender_continues_where_it_was(recommender):
+    folder, _ = recommender
+    again = invoke("quickstart", folder / "items.csv", folder / "orders.csv", "--out", folder / "out", *FAST, "--json")
+    assert again.exit_code == 0, again.output
+    assert "Kept the model" in again.output
 
 
 def test_ablations_of_a_fitted_search(finished):

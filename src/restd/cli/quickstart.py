@@ -1,8 +1,7 @@
-"""`restd quickstart`: from one's own tables to a search that is fitted, measured and ready to use."""
+"""`restd quickstart`: from one's own tables to a search, or a recommender, that is measured and ready to use."""
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +13,23 @@ from restd.cli.device import use_device
 from restd.cli.evaluate import show_board
 from restd.cli.fit import fit_and_collect, show_fusion
 from restd.cli.options import ColumnMap, Device, Json
-from restd.errors import ConfigError, MissingExtraError
+from restd.cli.quickstart_steps import (
+    BUNDLE,
+    SUMMARY,
+    Plan,
+    build,
+    chosen_epochs,
+    list_results,
+    train_job,
+    write_report,
+)
+from restd.errors import ConfigError
 
 if TYPE_CHECKING:
     from restd.evaluate import FittingSet, Scoreboard
     from restd.search import Fusion, Retriever
-    from restd.train import Job
 
-DATA, INDEX, MODEL, BUNDLE, REPORT, SUMMARY = "data", "index", "model", "bundle", "report", "summary.json"
+DATA = "data"
 _EPOCHS = 12
 """Most passes over the pairs, however much time there is."""
 _NO_PSEUDO = "pseudo_queries=0"
@@ -36,8 +44,8 @@ def quickstart(
     queries: Annotated[
         Path | None,
         typer.Argument(
-            help="Table of queries or clicks, with one query and one item per row. Without it, queries are generated "
-            "from the items' own words."
+            help="Table of queries or clicks, with one query and one item per row; or of histories, with one user and "
+            "one item per row, for a recommender. Without it, queries are generated from the items' own words."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for all results; repeat the command to continue.")] = Path(
@@ -49,7 +57,10 @@ def quickstart(
     column_map: ColumnMap = None,
     query_map: Annotated[
         list[str] | None,
-        typer.Option("--map-query", help="Name of a column of the queries, as OURS=YOURS: query=term (repeatable)."),
+        typer.Option(
+            "--map-query",
+            help="Name of a column of the second table, as OURS=YOURS: query=term, user=customer (repeatable).",
+        ),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="Encoder of items and queries. Default: auto, which chooses by language.")
@@ -61,19 +72,27 @@ def quickstart(
     """Make a search engine from your own tables, and compare it with BM25 and dense search.
 
     It builds an index, trains a model, fits a hybrid search, measures it, and writes a bundle that restd search opens.
+    From a table of histories it makes a recommender instead, and compares it with simpler ones.
 
     A table of items is enough. Columns are guessed and the guesses printed; --map and --map-query correct them.
     """
+    from restd.analyses.scoreboards import scoreboard_result
+    from restd.cli.quickstart_histories import quickstart_histories
+    from restd.data import task_in
     from restd.search import Retriever
 
     device = use_device(device)
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     data = _data(items, queries, out, column_pairs(column_map), column_pairs(query_map))
-    made_up = not items.is_dir() and queries is None
-    index = _index(data, out, encoder, device, made_up=made_up)
-    job = _job(data, index, out, minutes=minutes, seed=seed, device=device, made_up=made_up)
-    _train(job)
+    plan = Plan(data, out, minutes=minutes, seed=seed, device=device, encoder=encoder)
+    if task_in(data) == "recommend":
+        quickstart_histories(plan, start=start, as_json=as_json)
+        return
+    settings = [_NO_PSEUDO] if not items.is_dir() and queries is None else []
+    index = build(plan, "product-index", [f"align.{setting}" for setting in settings])
+    job = chosen_epochs(plan, "product", [f"train.{setting}" for setting in settings], index, most=_EPOCHS)
+    train_job(job)
     retriever = Retriever.load(job.out, index, data)
     fusion, valid = fit_and_collect(retriever)
     if not as_json:
@@ -82,15 +101,14 @@ def quickstart(
     retriever.save(out / BUNDLE)
     summary = _summary(board, seconds=time.monotonic() - start)
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    page = _report(board, count, out)
+    page = write_report(scoreboard_result(board, queries=count, split="test"), out)
     if as_json:
         show_json(summary)
         return
     show_board(board, f"{count:,} test queries (%)")
-    for path, what in ((page, "report"), (out / SUMMARY, "figures"), (out / BUNDLE, "model, index and items")):
-        if path is not None:
-            show(f"{path}: {what}")
+    list_results(page, out)
     show(f'Search it: restd search --model {out / BUNDLE} "your query"')
+    show(f"Serve it:  restd serve --model {out / BUNDLE}")
 
 
 def _data(items: Path, queries: Path | None, out: Path, columns: dict[str, str], query_columns: dict[str, str]) -> Path:
@@ -112,52 +130,6 @@ def _data(items: Path, queries: Path | None, out: Path, columns: dict[str, str],
     for sentence in written.notes:
         note(sentence)
     return folder
-
-
-def _index(data: Path, out: Path, encoder: str | None, device: str | None, *, made_up: bool) -> Path:
-    from restd.cli.index_settings import index_config
-    from restd.data import Catalog
-    from restd.index import build_index
-
-    catalog = Catalog(data)
-    count = len(catalog.ids())
-    codes = min(256, 1 << max(1, (count // 4).bit_length() - 1))  # a codebook needs several items per code
-    options: dict[str, Any] = {} if encoder is None else {"encoder": encoder}
-    settings = [f"align.{_NO_PSEUDO}"] if made_up else []
-    config = index_config("product-index", settings, options, levels=None, codes=str(codes), dim=None, seed=None)
-    build_index(catalog, out / INDEX, config, judgments=data, device=device, notify=notify)
-    return out / INDEX
-
-
-def _job(data: Path, index: Path, out: Path, *, minutes: float, seed: int, device: str | None, made_up: bool) -> "Job":
-    """The training run, as long as the time allows; what was chosen the first time stays."""
-    from restd.cli.train import configure
-    from restd.train import Job
-    from restd.train.estimate import estimate_cost
-    from restd.train.run import make_loop
-
-    if not minutes > 0:
-        raise ConfigError(f"--minutes must be above 0, got {minutes:g}.")
-    settings = [f"train.{_NO_PSEUDO}"] if made_up else []
-    model, config = configure("product", settings, options={"seed": seed})
-    job = Job(index, data, out / MODEL, model, config, None, None, device)
-    chosen = out / "epochs.json"
-    if chosen.is_file():
-        epochs = int(json.loads(chosen.read_text(encoding="utf-8"))["epochs"])
-    else:
-        loop = make_loop(job, notify=notify)
-        epoch = loop.plan.updates_per_epoch * estimate_cost(loop).seconds
-        epochs = max(1, min(_EPOCHS, int(60 * minutes / epoch)))
-        chosen.write_text(json.dumps({"epochs": epochs}) + "\n", encoding="utf-8")
-    notify(f"Training for {epochs} {'epoch' if epochs == 1 else 'epochs'}; the limit is about {minutes:g} minutes")
-    return replace(job, config=replace(config, train=replace(config.train, epochs=epochs)))
-
-
-def _train(job: "Job") -> None:
-    from restd.evaluate import ranked_validation
-    from restd.train import train_retriever
-
-    train_retriever(job, notify=notify, validate=ranked_validation(job))
 
 
 def _measure(
@@ -192,16 +164,3 @@ def _summary(board: "Scoreboard", *, seconds: float) -> dict[str, Any]:
         gaps = {measure: board.difference(HYBRID, LEXICAL_AND_DENSE, measure) for measure in keys}
         summary["hybrid_over_bm25_dense"] = {keys[name]: [gap.mean, gap.low, gap.high] for name, gap in gaps.items()}
     return summary
-
-
-def _report(board: "Scoreboard", count: int, out: Path) -> Path | None:
-    """A page with table and picture; needs the extra `report`, and says so where it is missing."""
-    from restd.analyses.scoreboards import scoreboard_result
-    from restd.report.page import write_page
-
-    result = scoreboard_result(board, queries=count, split="test")
-    try:
-        return write_page([result], out / REPORT, title=f"ResTD: {out.resolve().name}")
-    except MissingExtraError as error:
-        notify(f"No report: {error}")
-        return None
