@@ -292,6 +292,17 @@ def test_outside_the_window_what_is_left_pairs_up(monkeypatch):
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 3), (1, 2)]
 
 
+def test_all_who_are_left_outside_the_window_pair_up_in_order(monkeypatch):
+    """In order: 0, 3, 6 and 9 are left. All compared with all, 3 and 6 would be the nearest of them."""
+    monkeypatch.setattr(matching, "_WINDOW", 1)
+    shapes = torch.tensor([[0.0], [1.0], [1.1], [2.5], [3.0], [3.1], [4.2], [5.0], [5.1], [6.9]])
+    near = {(1, 2), (4, 5), (7, 8)}
+    for most, left in ((9, {(0, 3), (6, 9)}), (10, {(3, 6), (0, 9)})):
+        monkeypatch.setattr(matching, "_EXACT", most)
+        first, second = match(shapes)
+        assert set(zip(first.tolist(), second.tolist(), strict=True)) == near | left
+
+
 def test_large_groups_use_the_window_and_still_pair_everybody(monkeypatch):
     shapes = torch.rand(301, 6, generator=torch.Generator().manual_seed(0)).sort(-1, descending=True).values
     shapes = shapes / shapes.sum(-1, keepdim=True)

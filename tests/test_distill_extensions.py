@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restd.codes import Trie
-from restd.distill import Correction, FutureHardTeacher, Geometry, MeanTeacher, ResidualTeacher, TrieTeacher
+from restd.distill import Correction, FutureHardTeacher, Geometry, MeanTeacher, ResidualTeacher, TrieTeacher, extensions
 from restd.errors import ConfigError
 from tests.test_distill_controls import crowd, everything, teacher_of
 from tests.test_distill_equations import made, seeds
@@ -105,6 +105,11 @@ def test_a_trie_of_other_sids_is_refused():
         TrieTeacher(base, Trie.of(sids[(sids != sids[39]).any(axis=1)], base.geometry.sizes))
     with pytest.raises(ConfigError, match="SIDs with 3 codes, got one with 2"):
         TrieTeacher(base, Trie.of(sids[:, :2], base.geometry.sizes[:2]))
+
+
+def test_an_item_without_a_sid_in_the_trie_is_named_wherever_it_is(monkeypatch):
+    monkeypatch.setattr(extensions, "_ROWS", 8)
+    test_a_trie_of_other_sids_is_refused()
 
 
 def test_a_trie_teacher_of_levels_of_very_different_size():

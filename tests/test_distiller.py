@@ -313,6 +313,12 @@ def test_the_first_and_the_last_item_are_taken(rows):
     assert torch.isfinite(call(distiller(), rows=torch.tensor(rows)))
 
 
+def test_checks_can_be_left_out():
+    """They wait for an accelerator. Then -1 is the last row, as in any tensor."""
+    rows = torch.tensor([-1, 1, 2, 3, 4])
+    assert torch.isfinite(call(distiller(check=False), rows=rows))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -338,6 +344,9 @@ def test_bad_weights_and_tensors():
         Geometry.of(geometry.codebooks, torch.cat([geometry.latents, geometry.latents[:, :1]], dim=1), geometry.sids)
     with pytest.raises(ConfigError, match="SIDs and codebooks of the same index"):
         Geometry.of(geometry.codebooks.values[:, :3], geometry.latents, geometry.sids)
+    for values in (geometry.codebooks.values[0], geometry.codebooks.values[None]):
+        with pytest.raises(ConfigError, match=r"Expected codebooks \[level, code, dim\]"):
+            Geometry.of(values, geometry.latents, geometry.sids)
     with pytest.raises(ConfigError, match="must be finite"):
         Geometry.of(geometry.codebooks.values * torch.nan, geometry.latents, geometry.sids, sizes=geometry.sizes)
 

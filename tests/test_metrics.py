@@ -107,6 +107,8 @@ def test_unknown_measures(text):
         Measure.parse(text)
 
 
-@pytest.mark.parametrize(("text", "said"), [("r@5", "Recall@5"), ("NDCG@100", "NDCG@100"), (" mrr@10", "MRR@10")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("r@5", "Recall@5"), ("MRR@1", "MRR@1"), ("NDCG@100", "NDCG@100"), (" mrr@10", "MRR@10")]
+)
 def test_measures_by_name(text, said):
     assert str(Measure.parse(text)) == said

@@ -174,6 +174,9 @@ def test_who_knows_the_best_below_each_prefix_finds_it_with_one_beam(drawn, norm
     found = exact.gather(1, beams.leaves)[:, 0]
     assert beams.scores[:, 0].tolist() == pytest.approx(found.tolist(), abs=1e-5)
     assert seen == list(range(trie.levels - 1))
+    wide = beam_search(stepper, memory_of([3, 4]), trie, width=trie.leaves + 3, **options)
+    assert ((wide.leaves >= 0).sum(1) == trie.leaves).all()
+    assert (wide.scores[wide.leaves < 0] == -torch.inf).all(), "a place without a SID never has a score"
 
 
 def test_a_watcher_sees_what_could_be_kept_and_what_was():

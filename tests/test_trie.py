@@ -56,6 +56,21 @@ def check_against_dict(trie, sids, sizes):
 
 
 @given(tables())
+def test_spans_hold_the_items_below_every_prefix(table):
+    sids, sizes = table
+    for items in (sids, np.unique(sids, axis=0)):
+        trie, own = Trie.of(items, sizes), torch.from_numpy(items.astype(np.int64))
+        for depth in range(trie.levels + 1):
+            starts, ends = trie.spans(depth, torch.arange(trie.nodes(depth)))
+            assert starts.tolist() == [0, *ends[:-1].tolist()], "one node after the other"
+            assert int(ends[-1]) == len(trie.rows)
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+                below = own[trie.rows[start:end]][:, :depth]
+                assert len(below)
+                assert (below == below[0]).all()
+
+
+@given(tables())
 def test_equals_a_dictionary(table):
     sids, sizes = table
     check_against_dict(Trie.of(sids, sizes), sids, sizes)
