@@ -288,6 +288,7 @@ class SearchResult(BaseModel):
     query: str
     hits: list[HitBody]
     partial: bool = Field(description="Fewer than k items: a filter leaves fewer, or the deadline cut the answer.")
+    timed_out: bool = Field(description="The deadline came before this query's turn; ask again.")
 
 
 class RecommendResult(BaseModel):
@@ -296,6 +297,7 @@ class RecommendResult(BaseModel):
     history: list[str]
     hits: list[HitBody]
     partial: bool = Field(description="Fewer than k items: a filter leaves fewer, or the deadline cut the answer.")
+    timed_out: bool = Field(description="The deadline came before this history's turn; ask again.")
 
 
 class _Response(BaseModel):

@@ -175,7 +175,7 @@ async def _answer(
 
 def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
     if answer is None:
-        return {"hits": [], "partial": True}
+        return {"hits": [], "partial": True, "timed_out": True}
     hits = [
         {
             "item": hit.item,
@@ -187,7 +187,7 @@ def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
         }
         for hit, columns in zip(answer.hits, answer.fields, strict=True)
     ]
-    return {"hits": hits, "partial": len(hits) < expected}
+    return {"hits": hits, "partial": len(hits) < expected, "timed_out": False}
 
 
 def parts_body(parts: Mapping[str, PartScore]) -> dict[str, dict[str, Any]]:
