@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from restd.client.connection import Connection, Retries, encoded
 from restd.client.errors import DeadlineError, ResponseError
 from restd.data import History, Query
+from restd.errors import DataError
 from restd.search.answers import Explanation, Hit, PartScore
 from restd.search.options import SearchKeywords, SearchOptions
 from restd.search.queries import as_histories
@@ -189,7 +190,9 @@ class Client:
         is done whole or not at all.
         """
         rows = [dict(item) for item in items]
-        pairs = list(zip(rows, texts, strict=True)) if texts is not None else [(row, None) for row in rows]
+        if texts is not None and len(texts) != len(rows):
+            raise DataError(f"There are {len(texts)} texts for {len(rows)} items; expected one text per item.")
+        pairs = list(zip(rows, [None] * len(rows) if texts is None else texts, strict=True))
         for batch in self._batches(pairs, "max_items", {}):
             body: dict[str, Any] = {"items": [row for row, _ in batch]}
             if texts is not None:
@@ -285,12 +288,10 @@ class Client:
                 yield list(values)
             return
         if self._limits is None:
-            info = self.info()
-            self._limits = self._read(lambda: {name: info["limits"][name] for name in ("max_body_kb", limit)})
-        elif limit not in self._limits:
-            info = self.info()
-            self._limits |= self._read(lambda: {limit: info["limits"][limit]})
-        yield from batches(values, int(self._limits[limit]), int(1024 * self._limits["max_body_kb"]), body)
+            self._limits = self.info().get("limits", {})
+        limits = self._limits
+        count, size = self._read(lambda: (int(limits[limit]), int(1024 * limits["max_body_kb"])))
+        yield from batches(values, count, size, body)
 
 
 def batches(values: Sequence[Any], count: int, size: int, body: Mapping[str, Any]) -> Iterator[list[Any]]:
