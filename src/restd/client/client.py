@@ -287,9 +287,8 @@ class Client:
             if values:
                 yield list(values)
             return
-        if self._limits is None:
-            self._limits = self.info().get("limits", {})
-        limits = self._limits
+        limits = self.info().get("limits", {}) if self._limits is None else self._limits
+        self._limits = limits
         count, size = self._read(lambda: (int(limits[limit]), int(1024 * limits["max_body_kb"])))
         yield from batches(values, count, size, body)
 

@@ -319,14 +319,19 @@ class RecommendResponse(_Response):
     results: list[RecommendResult]
 
 
-class ExplainResponse(BaseModel):
-    """What became of an item in a search."""
+class ExplanationBody(BaseModel):
+    """What became of an item in a search, without the beam's tree."""
 
     snapshot: str
     sentence: str = Field(description="The gist.")
     explanation: dict[str, Any] = Field(description="Level by level, where the item stood.")
-    tree: BeamTreeBody = Field(description="What the beam kept and pruned.")
     parts: dict[str, PartScore] | None = Field(description="Contributions to the item's score in a hybrid search.")
+
+
+class ExplainResponse(ExplanationBody):
+    """What became of an item in a search."""
+
+    tree: BeamTreeBody = Field(description="What the beam kept and pruned.")
 
 
 class ReloadResponse(BaseModel):
