@@ -23,11 +23,11 @@ def server(*words):
     return StdioServerParameters(command=sys.executable, args=["-m", "restd", "mcp", *map(str, words)], env=env)
 
 
-def conversation(words, calls):
-    """Tools of the server, and its answers to calls."""
+def conversation(parameters, calls):
+    """Tools of a server, and its answers to calls."""
 
     async def talk():
-        async with asyncio.timeout(WAIT), Client(server(*words)) as client:
+        async with asyncio.timeout(WAIT), Client(parameters) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
 
@@ -37,7 +37,7 @@ def conversation(words, calls):
 def test_a_search_model_searches_and_explains(served_run):
     library = Retriever.load(served_run, hybrid=True)
     tools, answers = conversation(
-        ("--model", served_run, "--max-k", 50),
+        server("--model", served_run, "--max-k", 50),
         [
             ("search", {"query": "oak desk", "k": 3, "mode": "generative", "fields": ["category"]}),
             ("search", {"queries": ["oak desk", "glass lamp"], "k": 2, "where": ["category=desk"]}),
@@ -96,7 +96,7 @@ def test_a_search_model_searches_and_explains(served_run):
 def test_a_recommender_recommends_and_explains(place):
     library, history = Retriever.load(place / "run"), walk(place, 4)
     tools, (recommended, explained, bad) = conversation(
-        ("--model", place / "run"),
+        server("--model", place / "run"),
         [
             ("recommend", {"history": history, "k": 3}),
             ("explain", {"history": history, "item": history[0]}),
