@@ -129,7 +129,7 @@ def test_what_is_refused_for_good_is_not_sent_again(status, kind):
     assert clock.pauses == []
 
 
-def test_answers_of_something_else_are_said_to_be():
+def test_answers_of_something_else_are_errors_that_say_so():
     clock = Clock()
     page = httpx.Response(502, text="<html>Bad Gateway</html>")
     with pytest.raises(ResponseError, match=r"not one of restd .*Bad Gateway"):

@@ -1,4 +1,4 @@
-"""`restd mcp` as a real process, asked by the client of the mcp package: tools, answers, refusals."""
+"""`restd mcp` as a real process, used by the client of the mcp package: tools, answers, refusals."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ def test_a_recommender_recommends_and_explains(place):
     assert bad.is_error
 
 
-def test_a_model_that_is_not_there_is_an_error_before_anything_is_said(command, tmp_path):
+def test_a_missing_model_is_an_error_and_standard_output_stays_empty(command, tmp_path):
     code, out, err = command("mcp", "--model", tmp_path / "nothing")
     assert (code, out) == (2, "")
     assert "nothing" in err

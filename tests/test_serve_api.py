@@ -3,7 +3,6 @@
 import json
 import math
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ from restd.search import Retriever
 from restd.serve import Limits, ServedModel, ServerState, make_app
 from restd.serve.item_fields import ItemLimits
 from restd.serve.keys import Keys
-from restd.serve.search_work import SearchWork
 from tests.serving import WAIT, wait_for
 
 LIMITS = Limits(
@@ -111,24 +109,6 @@ def test_fewer_than_k_items_are_partial(client):
     assert (len(full["hits"]), full["partial"]) == (4, False)
     short = post(client, query="oak desk", k=4, allow=["red-oak-desk"]).json()["results"][0]
     assert (len(short["hits"]), short["partial"]) == (1, True)
-
-
-def test_a_query_that_the_deadline_cut_is_said_to_be(model, monkeypatch):
-    answer = SearchWork.__call__
-
-    def slow(work, queries):
-        time.sleep(0.2)
-        return answer(work, queries)
-
-    monkeypatch.setattr(SearchWork, "__call__", slow)
-    state = ServerState.of(replace(LIMITS, deadline_ms=500, max_batch=1))
-    state.put(model)
-    with TestClient(make_app(state)) as client:
-        response = post(client, queries=["oak", "mug", "lamp", "desk"], k=2)
-    assert response.status_code == 200, response.text
-    first, *_, last = response.json()["results"]
-    assert (len(first["hits"]), first["partial"], first["timed_out"]) == (2, False, False)
-    assert (last["hits"], last["partial"], last["timed_out"]) == ([], True, True)
 
 
 def test_an_explanation_is_that_of_the_library(client, library):

@@ -181,12 +181,12 @@ def test_the_configuration_for_assistants_starts_a_server(folder):
 
     env = {**os.environ, "PYTHONPATH": str(Path(restd.__file__).parent.parent), "OMP_NUM_THREADS": "1"}
     args = ["-m", "restd", *entry["args"]]
-    tools, (found,) = conversation(
+    tools, (answer,) = conversation(
         StdioServerParameters(command=sys.executable, args=args, env=env, cwd=folder),
         [("search", {"query": "oak desk"})],
     )
     assert set(tools) == {"search", "explain"}
-    assert len(found.structured_content["results"][0]["hits"]) == 10
+    assert len(answer.structured_content["results"][0]["hits"]) == 10
 
 
 def test_a_replica_shows_what_the_writer_wrote_before_it_started(server, folder):

@@ -276,7 +276,7 @@ class Client:
             ) from error
 
     def _batches(self, values: Sequence[Any], limit: str, body: Mapping[str, Any]) -> Iterator[list[Any]]:
-        """Values in as few requests as the service's limits allow; one value is never asked about first.
+        """Values in as few requests as the service's limits allow; a single value needs no look at the limits.
 
         Args:
             values: queries, histories, items or ids.

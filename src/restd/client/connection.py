@@ -56,7 +56,7 @@ class Retries:
 
         Args:
             attempt: number of the attempt that failed, from 1.
-            retry_after: what the service wants; None where it said nothing.
+            retry_after: what the service wants; None where it gave none.
             share: a random number from 0 to 1.
 
         >>> Retries().delay(1, None, 0.0), Retries().delay(3, None, 1.0), Retries().delay(1, 4.0, 1.0)
