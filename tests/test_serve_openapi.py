@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.service_fuzz import GenerationMode, faults_in, read_document, send_cases
-from tests.serving import service, write_keys
+from tests.service_fuzz import GenerationMode, Names, faults_in, operations_of, read_document, send_cases
+from tests.serving import WRITE, service, write_keys
 
-CASES = 150
+CASES, NAMED = 150, 60
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,18 @@ def test_generated_requests_break_nothing(server, document, mode):
     if mode is GenerationMode.POSITIVE:
         assert sent.statuses[200] > 0
     assert server.process.poll() is None
+    assert faults_in(server.log) == []
+
+
+@pytest.mark.parametrize("label", ["POST /v1/search", "POST /v1/explain", "PUT /v1/items"])
+def test_generated_requests_with_known_names_give_the_model_something_to_do(server, document, label):
+    with server.client(WRITE) as client:
+        info = client.get("/v1/info").json()
+        items = client.get("/v1/map", params={"points": 40}).json()["items"]
+    names = Names(items, info["columns"], info["task"])
+    sent = send_cases(operations_of(document)[label], GenerationMode.POSITIVE, cases=NAMED, names=names)
+    assert sent.faults == {}
+    assert sent.statuses[200] > NAMED // 10
     assert faults_in(server.log) == []
 
 
