@@ -298,7 +298,7 @@ def batches(values: Sequence[Any], count: int, size: int, body: Mapping[str, Any
 
     A single value that is larger makes a batch of its own: the service says what is wrong with it.
 
-    >>> list(batches(["ab", "cd", "ef", "g"], 3, 100, {})), list(batches(["ab", "cd", "ef"], 3, 50, {}))
+    >>> list(batches(["ab", "cd", "ef", "g"], 3, 100, {})), list(batches(["ab", "cd", "ef"], 3, 55, {}))
     ([['ab', 'cd', 'ef'], ['g']], [['ab', 'cd'], ['ef']])
     """
     rest = len(encoded(body)) + len('{"histories":[],"texts":[]}')
