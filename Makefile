@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO := demo
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo serve study test lint types unit fuzz mutants setup clean
+.PHONY: demo serve study test lint types unit fuzz fuzz-service mutants setup clean
 
 setup: $(READY)
 
@@ -56,6 +56,10 @@ test: lint types unit
 # the property tests with many new examples
 fuzz: setup
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
+
+# thousands of generated requests to the real service: about ten minutes on two cores
+fuzz-service: setup
+	$(BIN)/python tools/fuzz_service.py
 
 # whether the tests notice changed code: half an hour on two cores
 mutants: setup

@@ -11,7 +11,7 @@ from tests.imports import Sources, room_of
 FOUNDATIONS = ("_version", "_arrow", "_splitmix", "errors", "config", "progress", "memory", "timing", "registry")
 FOUNDATIONS += ("artifacts",)
 ROOMS = ("codes", "data", "shop", "encode", "quantize", "index", "distill", "models", "train", "snapshot", "rankers")
-ROOMS += ("search", "evaluate", "systems", "experiments", "analyses", "report", "serve", "bench", "cli")
+ROOMS += ("search", "client", "evaluate", "systems", "experiments", "analyses", "report", "serve", "bench", "cli")
 PLACE = dict.fromkeys(FOUNDATIONS, 0) | {room: number for number, room in enumerate(ROOMS, start=1)}
 BLIND = {
     "errors": {"errors"},

@@ -63,6 +63,14 @@ def test_candidates_of_others_score_as_in_a_beam_as_wide_as_the_catalogue(retrie
         assert table.proposed["generator"][query].sum() <= 2 < mine.sum()
 
 
+def test_a_query_whose_words_no_part_knows_is_answered_in_every_normalisation(retriever):
+    retriever.set_companions(["bm25"])
+    for norm in ("full_vocab", "level_codes", "trie_children"):
+        fused = retriever.search("zyx", k=5, beam=10, mode="hybrid", score_norm=norm)
+        alone = retriever.search("zyx", k=5, beam=10, score_norm=norm)
+        assert [hit.item for hit in fused] == [hit.item for hit in alone], "only the generator proposes anything"
+
+
 @pytest.mark.parametrize("part", ["generator", "heads", "bm25", "dense", "latent"])
 def test_all_weight_on_one_part_is_that_parts_list(retriever, part):
     retriever.fusion = Fusion({"generator": 0.0, "bm25": 0.0, part: 1.0})

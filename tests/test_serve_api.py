@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from restd.search import Retriever
 from restd.serve import Limits, ServedModel, ServerState, make_app
+from restd.serve.item_fields import ItemLimits
 from restd.serve.keys import Keys
 from tests.serving import WAIT, wait_for
 
@@ -304,6 +305,7 @@ def test_info_says_what_is_served(client, model, served_run):
     assert info["default_mode"] == "hybrid"
     assert info["parts"] == {"generator": 1.0, "bm25": 0.5}
     assert info["limits"]["max_queries"] == 4
+    assert info["limits"]["max_items"] == ItemLimits().items
     assert info["heads"] is True
     assert info["writable"] is False
     assert info["columns"] == ["id", "title", "category"]

@@ -8,16 +8,18 @@ import threading
 import time
 
 import pytest
+from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from restd.errors import ConfigError
 from restd.search import HeadUse, SearchOptions
 from restd.search.options import SearchKeywords
-from restd.serve import Limits
+from restd.serve import Limits, ServedModel, ServerState, make_app
 from restd.serve.keys import Keys
 from restd.serve.problems import ForbiddenError, UnauthorizedError
 from restd.serve.request_log import RequestLog
 from restd.serve.schema import OPTIONS, argument_descriptions, option_fields, request_models
+from restd.serve.search_work import SearchWork
 from restd.snapshot import Condition
 from tests.serving import wait_for
 
@@ -208,3 +210,21 @@ def test_a_model_that_cannot_be_loaded_ends_the_command(command, tmp_path):
     assert code == 2
     assert "nothing" in err
     assert "restd serves" not in out
+
+
+def test_a_query_that_the_deadline_cut_is_said_to_be(served_run, monkeypatch):
+    answer = SearchWork.__call__
+
+    def slow(work, queries):
+        time.sleep(0.2)
+        return answer(work, queries)
+
+    monkeypatch.setattr(SearchWork, "__call__", slow)
+    state = ServerState.of(Limits(deadline_ms=500, max_batch=1))
+    state.put(ServedModel.load(served_run))
+    with TestClient(make_app(state)) as client:
+        response = client.post("/v1/search", json={"queries": ["oak", "mug", "lamp", "desk"], "k": 2})
+    assert response.status_code == 200, response.text
+    first, *_, last = response.json()["results"]
+    assert (len(first["hits"]), first["partial"], first["timed_out"]) == (2, False, False)
+    assert (last["hits"], last["partial"], last["timed_out"]) == ([], True, True)

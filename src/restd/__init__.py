@@ -9,11 +9,13 @@ from restd._version import __version__
 from restd.errors import RestdError
 
 if TYPE_CHECKING:
+    from restd.client import Client
     from restd.data import Catalog, read_histories, read_judgments
     from restd.index import IndexConfig, SidIndex, build_index, import_index, measure_quality
 
 _HOMES = {
     "Catalog": "restd.data",
+    "Client": "restd.client",
     "IndexConfig": "restd.index",
     "SidIndex": "restd.index",
     "build_index": "restd.index",
@@ -25,6 +27,7 @@ _HOMES = {
 
 __all__ = [
     "Catalog",
+    "Client",
     "IndexConfig",
     "RestdError",
     "SidIndex",

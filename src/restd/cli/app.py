@@ -17,6 +17,7 @@ from restd.cli import (
     fit,
     index,
     listing,
+    mcp,
     quickstart,
     recommend,
     search,
@@ -95,6 +96,13 @@ add_command(
         "restd serve --model better --beside base --port 9000",
         "restd serve --model better --host 0.0.0.0 --api-key-file keys.txt --reload next=better-2",
     ),
+)
+add_command(
+    app,
+    "mcp",
+    mcp.mcp,
+    panel=_MODEL,
+    epilog=examples("restd mcp --model better", "restd mcp --model recommender --max-k 50"),
 )
 add_command(
     app,

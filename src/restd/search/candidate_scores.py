@@ -78,6 +78,8 @@ class ScoringStepper:
         if self._trie is None:
             self.scores += scored.flatten(1).gather(1, self._rows * scored.shape[-1] + codes)
             return
+        if not codes.numel():  # the parts proposed nothing that the beam does not score anyway
+            return
         allowed = self._trie.children(self._level, self._nodes.flatten()).view(*codes.shape, -1)
         allowed = torch.nn.functional.pad(allowed, (0, scored.shape[-1] - allowed.shape[-1]))
         following = scored.take_along_dim(self._rows[..., None], dim=1).masked_fill(~allowed, -torch.inf)

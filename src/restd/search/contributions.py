@@ -1,26 +1,12 @@
 """The score of a hybrid search taken apart: what each part said about an item, and what of its score comes from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
 
+from restd.search.answers import PartScore
 from restd.search.candidates import CandidateTable, usable_weights
-
-
-@dataclass(frozen=True, slots=True)
-class PartScore:
-    """One part of a fused score."""
-
-    score: float | None
-    """As the part itself gives it, such as a log-probability or a BM25 score; None where it is not finite."""
-    scaled: float
-    """The same from 0 to 1 among the candidates of the query."""
-    weight: float
-    """Of the part for this item: parts that cannot know an item that is new to the model have 0 for it."""
-    share: float
-    """`weight` times `scaled`; the shares of all parts add up to the fused score."""
 
 
 def part_scores(

@@ -1,8 +1,7 @@
 """Why an item was found, or where the beam lost it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,72 +12,18 @@ from restd.codes import Trie
 from restd.data import Query
 from restd.models.contract import Memory
 from restd.models.decode_protocol import Stepper
+from restd.search.answers import Explanation, PartScore
 from restd.search.beam import exact_rank, exact_scores
-from restd.search.contributions import PartScore
 from restd.search.generate import Generator, Plan
 from restd.search.heads import KeptHeads
 from restd.search.options import SearchOptions
-from restd.search.trace import LevelTrace, TracedSearch
+from restd.search.trace import TracedSearch
 from restd.snapshot import Snapshot
 
 EFFORT = 2_000_000
 """Prefixes to decode at most, to rank an item exactly or to look for the beam that it needs."""
 _TRACES = 16
 """Searches that looking for a beam takes, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What became of one item in one search."""
-
-    query: str
-    item: str
-    title: str
-    sid: tuple[int, ...]
-    k: int
-    beam: int
-    """Prefixes kept at every level, as wide as k at least where the search widens."""
-    levels: tuple[LevelTrace, ...]
-    rank: int | None
-    """Its place in the whole list of this search, beyond the first k too; None where it is not in it."""
-    exact_rank: int | None
-    """Rank*: among all Semantic IDs that could come back, scored exactly."""
-    beam_needed: int | None
-    """A beam of this width reaches it; None where even the widest tried does not."""
-    parts: Mapping[str, PartScore] | None = None
-    """What each part of a hybrid search says about it; None where no part proposed it, and in other searches."""
-    excluded: Literal["filter", "history", "categories"] | None = None
-    """Why it was not searched for at all: a filter, the history it is in, or the categories that were searched."""
-
-    @property
-    def lost_at(self) -> int | None:
-        """Level, from 1, at which its prefix left the beam."""
-        return next((trace.level + 1 for trace in self.levels if not trace.kept), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "levels": [trace.to_dict() for trace in self.levels], "lost_at": self.lost_at}
-
-    def sentence(self) -> str:
-        """The gist in one sentence."""
-        if self.excluded is not None:
-            why = {
-                "filter": "a filter leaves it out",
-                "history": "it is in the history, whose items are left out",
-                "categories": "it is not in the categories that were searched",
-            }[self.excluded]
-            return f"{self.item} was not searched for: {why}."
-        lost = next((trace for trace in self.levels if not trace.kept), None)
-        if self.rank is not None:
-            shown = "" if self.rank <= self.k else f", behind the {self.k} that are shown"
-            return f"{self.item} is found at rank {self.rank} with a beam of {self.beam}{shown}."
-        if lost is None:
-            return f"The beam of {self.beam} reaches {self.item}, but it is not among the first {self.k}."
-        wider = f"a beam of {self.beam_needed} finds it" if self.beam_needed else "no beam that was tried finds it"
-        return (
-            f"{self.item} was lost at level {lost.level + 1}: its prefix was number {lost.rank} of {lost.candidates}, "
-            f"and {lost.survivors} were kept; {wider}."
-        )
 
 
 def explain(

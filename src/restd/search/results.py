@@ -1,27 +1,15 @@
 """Leaves and rows made into results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from restd.codes import Trie
-from restd.search.contributions import PartScore
+from restd.search.answers import Hit, PartScore
 from restd.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One result."""
-
-    item: str
-    title: str
-    score: float
-    sid: tuple[int, ...]
-    parts: Mapping[str, PartScore] | None = field(default=None, compare=False)
-    """How its score in a hybrid search is made up, where a caller wants `contributions`; the result is the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

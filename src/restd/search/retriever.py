@@ -21,16 +21,16 @@ from restd.errors import ConfigError
 from restd.index import SidIndex
 from restd.models import Backbone, CachedRoutes, index_generation, open_model, refuse_other_layout
 from restd.rankers.stored import write_companions
+from restd.search.answers import Explanation, Hit
 from restd.search.beam_tree import NODES, BeamTree
 from restd.search.bundle import find_companion, fitted_encoder, item_encoder, save_bundle
 from restd.search.candidates import HEADS as HEADS_PART
-from restd.search.explain import EFFORT, Explanation
+from restd.search.explain import EFFORT
 from restd.search.fusion import Fusion
 from restd.search.generate import Generator
 from restd.search.heads import KeptHeads
 from restd.search.options import SearchKeywords, SearchOptions
 from restd.search.queries import as_histories, task_of_queries
-from restd.search.results import Hit
 from restd.search.snapshot_search import SnapshotSearch
 from restd.snapshot import Companion, Snapshot
 from restd.snapshot.items import text_of

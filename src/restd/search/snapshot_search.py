@@ -10,16 +10,17 @@ from jaxtyping import Float, Int
 from restd.data import Query
 from restd.errors import ConfigError
 from restd.models import CachedRoutes
+from restd.search.answers import Explanation, Hit, PartScore
 from restd.search.beam_tree import NODES, BeamTree, beam_tree
 from restd.search.candidates import GENERATOR, CandidateTable, best_candidates
-from restd.search.contributions import PartScore, part_scores
-from restd.search.explain import EFFORT, Explanation, explain
+from restd.search.contributions import part_scores
+from restd.search.explain import EFFORT, explain
 from restd.search.fusion import Fusion
 from restd.search.generate import Generator, Plan
 from restd.search.heads import KeptHeads, first_state
 from restd.search.hybrid import collect_candidates
 from restd.search.options import SearchOptions
-from restd.search.results import Hit, make_hits, stack
+from restd.search.results import make_hits, stack
 from restd.search.trace import TracedSearch
 from restd.snapshot import Snapshot
 

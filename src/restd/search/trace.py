@@ -1,7 +1,6 @@
 """A search that is watched level by level: what explanations and pictures of the beam are made from."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int64
@@ -12,44 +11,12 @@ from restd.data import Query
 from restd.errors import ConfigError
 from restd.models.contract import Memory
 from restd.models.decode_protocol import Stepper
+from restd.search.answers import LevelTrace
 from restd.search.beam import Beams, Level, LookAhead, Watch, beam_search
 from restd.search.generate import Generator, Plan
 from restd.search.heads import KeptHeads
 from restd.search.options import SearchOptions
 from restd.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class LevelTrace:
-    """One level of a search, seen from one item."""
-
-    level: int
-    code: int
-    """The item's code here."""
-    candidates: int
-    """Continuations there were."""
-    survivors: int
-    """How many were kept."""
-    rank: int | None
-    """The item's prefix among the candidates; None where its beginning was lost before."""
-    score: float | None
-    """Score of the item's prefix."""
-    edge: float
-    """Score of the last survivor."""
-
-    @property
-    def kept(self) -> bool:
-        """Whether the item's prefix survived."""
-        return self.rank is not None and self.rank <= self.survivors
-
-    @property
-    def gap(self) -> float | None:
-        """How far the prefix is above the last survivor; below it where negative."""
-        return None if self.score is None else self.score - self.edge
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "kept": self.kept, "gap": self.gap}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from restd._version import __version__
 from restd.errors import ConfigError, RestdError
 from restd.serve.gate import trace_of
+from restd.serve.item_fields import ItemLimits
 from restd.serve.item_updates import state_folder
 from restd.serve.model_state import MAIN, ModelSource, ServedModel, ServerState
 from restd.serve.problems import ALWAYS, BODY, WRITING, ConflictError, InvalidError, NotReadyError, documented
@@ -42,7 +43,7 @@ class Info(ModelInfo):
     """What is served, and how."""
 
     version: str
-    limits: dict[str, float]
+    limits: dict[str, float] = Field(description="Those of `restd serve`; max_items is for one update of items.")
     models: dict[str, ModelInfo]
     writable: bool
     sequence: int | None = Field(description="Number of the last update of items; null where writing is off.")
@@ -71,7 +72,7 @@ def router(state: ServerState) -> APIRouter:
             {
                 **own[MAIN],
                 "version": __version__,
-                "limits": asdict(state.limits),
+                "limits": {**asdict(state.limits), "max_items": ItemLimits().items},
                 "models": own,
                 "writable": updates is not None,
                 "sequence": None if updates is None else updates.sequence,

@@ -153,7 +153,9 @@ class MapResponse(BaseModel):
     """Items as points."""
 
     snapshot: str
-    points: list[tuple[float, float, int, int]] = Field(description="x, y, first code, row of the item.")
+    points: list[Annotated[list[float], Field(min_length=4, max_length=4)]] = Field(
+        description="x, y, first code, row of the item."
+    )
     items: list[str] = Field(description="Id of each point's item.")
     titles: list[str]
     axes: str

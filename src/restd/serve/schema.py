@@ -288,6 +288,7 @@ class SearchResult(BaseModel):
     query: str
     hits: list[HitBody]
     partial: bool = Field(description="Fewer than k items: a filter leaves fewer, or the deadline cut the answer.")
+    timed_out: bool = Field(description="The deadline came before this query's turn; ask again.")
 
 
 class RecommendResult(BaseModel):
@@ -296,6 +297,7 @@ class RecommendResult(BaseModel):
     history: list[str]
     hits: list[HitBody]
     partial: bool = Field(description="Fewer than k items: a filter leaves fewer, or the deadline cut the answer.")
+    timed_out: bool = Field(description="The deadline came before this history's turn; ask again.")
 
 
 class _Response(BaseModel):
@@ -317,14 +319,19 @@ class RecommendResponse(_Response):
     results: list[RecommendResult]
 
 
-class ExplainResponse(BaseModel):
-    """What became of an item in a search."""
+class ExplanationBody(BaseModel):
+    """What became of an item in a search, without the beam's tree."""
 
     snapshot: str
     sentence: str = Field(description="The gist.")
     explanation: dict[str, Any] = Field(description="Level by level, where the item stood.")
-    tree: BeamTreeBody = Field(description="What the beam kept and pruned.")
     parts: dict[str, PartScore] | None = Field(description="Contributions to the item's score in a hybrid search.")
+
+
+class ExplainResponse(ExplanationBody):
+    """What became of an item in a search."""
+
+    tree: BeamTreeBody = Field(description="What the beam kept and pruned.")
 
 
 class ReloadResponse(BaseModel):

@@ -43,15 +43,17 @@ def router(state: ServerState) -> APIRouter:
 
     async def search(request: Request, body: SearchBody) -> Response:
         """Find the best items for a query, or for each of many."""
-        return await _answer(state, trace_of(request.scope), body, body.texts(), task="search", name="query")
+        trace = trace_of(request.scope)
+        return json_response(await answer(state, trace, body, body.texts(), task="search", name="query"))
 
     async def recommend(request: Request, body: RecommendBody) -> Response:
         """Find what a user will want next, or each of many."""
-        return await _answer(state, trace_of(request.scope), body, body.users(), task="recommend", name="history")
+        trace = trace_of(request.scope)
+        return json_response(await answer(state, trace, body, body.users(), task="recommend", name="history"))
 
     async def explain(request: Request, body: ExplainBody) -> Response:
         """Say where an item stands in the search for a query, level by level, and which beam would have kept it."""
-        return await _explain(state, trace_of(request.scope), body)
+        return json_response(await explanation(state, trace_of(request.scope), body))
 
     for endpoint, model, response in (
         (search, models.search, SearchResponse),
@@ -76,12 +78,16 @@ def takes(endpoint: Route, model: type[ModelRequest]) -> Route:
 
 
 def json_response(content: Any) -> Response:
-    """A response of plain values; it is not validated again. Numbers that JSON does not have become null."""
+    """A response of plain values; it is not validated again."""
+    return Response(json_text(content).encode(), media_type="application/json")
+
+
+def json_text(content: Any) -> str:
+    """Plain values as JSON; numbers that JSON does not have become null."""
     try:
-        text = json.dumps(content, allow_nan=False, ensure_ascii=False, default=str)
+        return json.dumps(content, allow_nan=False, ensure_ascii=False, default=str)
     except ValueError:
-        text = json.dumps(_finite(content), ensure_ascii=False, default=str)
-    return Response(text.encode(), media_type="application/json")
+        return json.dumps(_finite(content), ensure_ascii=False, default=str)
 
 
 def _finite(value: Any) -> Any:
@@ -156,26 +162,34 @@ async def in_turn(state: ServerState, trace: Trace, call: Callable[[], Answer], 
     return cast("Answer", answers.answers[0])
 
 
-async def _answer(
+async def answer(
     state: ServerState, trace: Trace, body: OptionsRequest, queries: Sequence[Query], *, task: Task, name: str
-) -> Response:
+) -> dict[str, Any]:
+    """Hits of every query, as a `SearchResponse` or a `RecommendResponse` has them.
+
+    Args:
+        state: what is served.
+        trace: of the request.
+        body: how to search.
+        queries: what for.
+        task: what these queries want.
+        name: what a query is called in the answer.
+    """
     model, options = prepared(state, trace, body, queries, task=task)
     work = SearchWork(model, options, tuple(body.fields), body.contributions)
     answers: Answers[QueryAnswer] = await state.queue.submit(work, queries, deadline=state.deadline(trace.arrived))
     trace.queue_ms, trace.compute_ms = answers.queue_ms, answers.compute_ms
     expected = min(options.k, len(model.snapshot))
     results = [
-        {name: query if isinstance(query, str) else list(query.items), **_result(answer, expected)}
-        for query, answer in zip(queries, answers.answers, strict=True)
+        {name: query if isinstance(query, str) else list(query.items), **_result(own, expected)}
+        for query, own in zip(queries, answers.answers, strict=True)
     ]
-    return json_response(
-        {"snapshot": model.hash, "model": body.model, "mode": options.mode, "task": task, "results": results}
-    )
+    return {"snapshot": model.hash, "model": body.model, "mode": options.mode, "task": task, "results": results}
 
 
 def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
     if answer is None:
-        return {"hits": [], "partial": True}
+        return {"hits": [], "partial": True, "timed_out": True}
     hits = [
         {
             "item": hit.item,
@@ -187,7 +201,7 @@ def _result(answer: QueryAnswer | None, expected: int) -> dict[str, Any]:
         }
         for hit, columns in zip(answer.hits, answer.fields, strict=True)
     ]
-    return {"hits": hits, "partial": len(hits) < expected}
+    return {"hits": hits, "partial": len(hits) < expected, "timed_out": False}
 
 
 def parts_body(parts: Mapping[str, PartScore]) -> dict[str, dict[str, Any]]:
@@ -195,7 +209,8 @@ def parts_body(parts: Mapping[str, PartScore]) -> dict[str, dict[str, Any]]:
     return {name: asdict(part) for name, part in parts.items()}
 
 
-async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Response:
+async def explanation(state: ServerState, trace: Trace, body: ExplainBody, *, with_tree: bool = True) -> dict[str, Any]:
+    """Where an item stands in a search, as an `ExplainResponse` has it; without the tree, as an `ExplanationBody`."""
     from restd.data import History
 
     query: Query = body.query if body.query is not None else History(tuple(body.history or ()))
@@ -204,16 +219,16 @@ async def _explain(state: ServerState, trace: Trace, body: ExplainBody) -> Respo
 
     def follow() -> dict[str, Any]:
         try:
-            explanation = model.retriever.explain(query, body.item, options=options, effort=_EFFORT)
-            tree = model.retriever.beam_tree(query, body.item, options=options)
+            followed = model.retriever.explain(query, body.item, options=options, effort=_EFFORT)
+            tree = model.retriever.beam_tree(query, body.item, options=options) if with_tree else None
         except (RestdError, pa.ArrowException) as error:
             raise blamed(error, model, options, [query], item=body.item) from error
         return {
             "snapshot": model.hash,
-            "sentence": explanation.sentence(),
-            "explanation": explanation.to_dict(),
-            "tree": tree.to_dict(),
-            "parts": None if explanation.parts is None else parts_body(explanation.parts),
+            "sentence": followed.sentence(),
+            "explanation": followed.to_dict(),
+            "parts": None if followed.parts is None else parts_body(followed.parts),
+            **({} if tree is None else {"tree": tree.to_dict()}),
         }
 
-    return json_response(await in_turn(state, trace, follow, cost=min(_EXPLAINING, state.limits.queue)))
+    return await in_turn(state, trace, follow, cost=min(_EXPLAINING, state.limits.queue))
