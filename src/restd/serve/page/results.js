@@ -1,0 +1,66 @@
+/** A ranked list: titles, Semantic IDs, scores and their parts. */
+
+import { h, hiddenText, number, sidChips } from "./dom.js";
+import { partsBar } from "./parts.js";
+
+/** @typedef {import("./app.js").App} App */
+
+const COLUMNS = 3;
+const SKIPPED = ["id", "title", "description", "text"];
+
+/** Columns that a list shows under the titles. @param {any} model */
+export const listedColumns = (model) => model.columns.filter((/** @type {string} */ name) => !SKIPPED.includes(name)).slice(0, COLUMNS);
+
+/** A value of a column as text. @param {any} value */
+export function valueText(value) {
+  if (value === null || value === undefined || value === "") return "";
+  if (Array.isArray(value)) return value.join(" › ");
+  return typeof value === "number" ? number(value, Number.isInteger(value) ? 0 : 2) : String(value);
+}
+
+/**
+ * @param {App} app
+ * @param {any[]} hits
+ * @returns {HTMLElement}
+ */
+export function resultList(app, hits) {
+  const fused = hits.some((hit) => hit.parts);
+  const most = Math.max(...hits.map((hit) => Number(hit.score)), 1e-9);
+  return h(
+    "ol",
+    { class: "hits" },
+    hits.map((hit, place) => row(app, hit, place + 1, fused ? most : 0)),
+  );
+}
+
+/** @param {App} app @param {any} hit @param {number} rank @param {number} most */
+function row(app, hit, rank, most) {
+  const values = Object.values(hit.fields).map(valueText).filter(Boolean);
+  return h(
+    "li",
+    { class: "hit", data: { item: hit.item } },
+    h("span", { class: "rank", "aria-hidden": "true" }, String(rank)),
+    h(
+      "div",
+      { class: "hit-body" },
+      h("h3", {}, app.link({ view: "why", item: hit.item }, { class: "hit-title" }, hit.title || hit.item, hiddenText(`, rank ${rank}. Why?`))),
+      h("p", { class: "meta" }, values.map((value) => h("span", {}, value))),
+      h("p", { class: "ids" }, sidChips(hit.sid), h("button", { type: "button", class: "quiet detail", "aria-label": `Details of ${hit.title || hit.item}`, on: { click: () => app.go({ show: hit.item }) } }, "Details")),
+    ),
+    h(
+      "div",
+      { class: "hit-score" },
+      h("span", { class: "score" }, hiddenText("Score "), number(hit.score, 3)),
+      hit.parts && Object.keys(hit.parts).length > 0 && partsBar(hit.parts, most),
+    ),
+  );
+}
+
+/** Grey rows while there is nothing yet. @param {number} count */
+export function skeleton(count) {
+  return h(
+    "ol",
+    { class: "hits", "aria-hidden": "true" },
+    Array.from({ length: count }, () => h("li", { class: "hit waiting" }, h("span", { class: "rank" }), h("div", { class: "hit-body" }, h("i"), h("i"), h("i")))),
+  );
+}
