@@ -117,8 +117,8 @@ export function beamTree(app, tree, sid) {
       },
       h("span", { class: "chip", vars: { "--hue": hue(node.code) } }, String(node.code)),
       h("span", { class: "node-title" }, node.example),
-      h("span", { class: "node-score" }, number(node.score, 2)),
       h("span", { class: "node-note" }, isLeaf && node.items === 1 ? `rank ${number(node.rank)}` : counted(node.items, "item")),
+      h("span", { class: "node-score" }, number(node.score, 2)),
     );
   }
 

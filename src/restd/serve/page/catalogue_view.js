@@ -73,6 +73,7 @@ export function catalogueView(app) {
     put(
       body,
       h("p", { class: "muted" }, `${where}${ways}.`),
+      node.children.length > 1 && strip(node),
       node.children.length > 0 && h("ol", { class: "branch-list" }, node.children.map((/** @type {any} */ child) => branch(child, most, node.items))),
       node.members.length > 0 &&
         h("ul", { class: "members" }, node.members.map((/** @type {any} */ member) => h("li", {}, app.link({ show: member.item }, {}, member.title || member.item), h("code", {}, member.item)))),
@@ -82,6 +83,19 @@ export function catalogueView(app) {
     if (hadFocus) /** @type {HTMLElement | null} */ (body.querySelector("a"))?.focus();
   }
 
+  /** @param {any} node */
+  function strip(node) {
+    const pieces = node.children.map((/** @type {any} */ child) => h("span", { data: { code: child.code }, title: `${child.code}: ${counted(child.items, "item")}`, vars: { "--share": child.items, "--hue": hue(child.code) } }));
+    return h("div", { class: "share-strip", "aria-hidden": "true" }, pieces);
+  }
+
+  /** Mark a branch in the strip above; null for none. @param {number | null} code */
+  function mark(code) {
+    const strip = body.querySelector(".share-strip");
+    strip?.classList.toggle("one", code !== null);
+    strip?.querySelectorAll("span").forEach((piece) => piece.classList.toggle("marked", Number(piece.dataset.code) === code));
+  }
+
   /** @param {any} child @param {number} most @param {number} all */
   function branch(child, most, all) {
     const isItem = child.items === 1 && child.examples.length === 1;
@@ -89,7 +103,7 @@ export function catalogueView(app) {
     const target = isItem ? { show: example.item } : { prefix: child.prefix.join("-") };
     return h(
       "li",
-      { class: "branch" },
+      { class: "branch", on: { mouseenter: () => mark(child.code), mouseleave: () => mark(null), focusin: () => mark(child.code), focusout: () => mark(null) } },
       h("span", { class: "chip", vars: { "--hue": hue(child.code) }, "aria-hidden": "true" }, String(child.code)),
       h(
         "div",

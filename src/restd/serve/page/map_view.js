@@ -7,10 +7,10 @@ import { queryOf, searchOptions } from "./state.js";
 import { onTheme } from "./theme.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./map_canvas.js").Point} Point */
 
 const POINTS = 5000;
 const LISTED = 8;
+const CODES = 40;
 
 /**
  * @param {App} app
@@ -29,10 +29,12 @@ export function mapView(app) {
   const tools = h("div", { class: "map-tools" }, button("+", "Zoom in", () => map.zoomAt(1.5)), button("−", "Zoom out", () => map.zoomAt(1 / 1.5)), button("⤢", "Show everything", () => map.reset()));
   const figure = h("figure", { class: "map-figure" }, h("div", { class: "map-box" }, canvas, tip, tools), h("figcaption", {}, caption));
   const box = h("div", { class: "map-body" }, figure, side);
-  const notice = h("div", {});
-  const root = h("section", { class: "map-view", "aria-label": "Map" }, h("h2", {}, "Map"), notice, box);
+  const notice = h("div", { class: "map-notice" });
+  const root = h("section", { class: "map-view", "aria-label": "Map" }, h("h2", { class: "visually-hidden" }, "Map"), notice, box);
   let shown = "";
   let asked = "";
+  /** @type {any[]} */
+  let branches = [];
   /** @type {{ hits: any[], text: string }} */
   let results = { hits: [], text: "" };
 
@@ -44,7 +46,12 @@ export function mapView(app) {
     if (shown !== model) {
       shown = model;
       asked = "";
-      mapping.run((signal) => ask("/v1/map", { query: { model, points: POINTS }, signal }), draw, (problem) => {
+      const both = (/** @type {AbortSignal} */ signal) =>
+        Promise.all([
+          ask("/v1/map", { query: { model, points: POINTS }, signal }),
+          ask("/v1/tree", { query: { model, limit: 256, examples: 1 }, signal }),
+        ]);
+      mapping.run(both, draw, (problem) => {
         shown = "";
         put(notice, app.problem(problem, update));
       });
@@ -86,8 +93,9 @@ export function mapView(app) {
     drawSide();
   }
 
-  /** @param {any} answer */
-  function draw(answer) {
+  /** @param {any[]} answers */
+  function draw([answer, root]) {
+    branches = root.children;
     put(notice, answer.absent && h("p", { class: "notice" }, `There is no map: ${answer.absent}`));
     box.hidden = Boolean(answer.absent);
     map.show(answer.points.map((/** @type {number[]} */ [x, y, code], /** @type {number} */ place) => ({ x, y, code, item: answer.items[place], title: answer.titles[place] })));
@@ -101,10 +109,6 @@ export function mapView(app) {
   }
 
   function drawSide() {
-    /** @type {Map<number, Point[]>} */
-    const groups = new Map();
-    for (const point of map.points) groups.set(point.code, [...(groups.get(point.code) ?? []), point]);
-    const largest = [...groups].sort(([, one], [, other]) => other.length - one.length).slice(0, 24);
     put(
       side,
       results.text && h("p", { class: "small" }, results.text),
@@ -119,7 +123,8 @@ export function mapView(app) {
       h(
         "ul",
         { class: "code-list" },
-        largest.map(([code, points]) => {
+        branches.slice(0, CODES).map(({ code, items, words, examples }) => {
+          const name = words.slice(0, 3).join(", ") || examples[0]?.title || "";
           const press = () => {
             map.code = map.code === code ? null : code;
             map.draw();
@@ -128,11 +133,11 @@ export function mapView(app) {
           return h(
             "li",
             {},
-            h("button", { type: "button", class: "value", "aria-pressed": String(map.code === code), data: { code }, title: points[0].title, on: { click: press } }, h("span", { class: "chip", vars: { "--hue": hue(code) } }, String(code)), h("span", { class: "value-name" }, points[0].title), h("span", { class: "count" }, number(points.length))),
+            h("button", { type: "button", class: "value", "aria-pressed": String(map.code === code), data: { code }, title: name, on: { click: press } }, h("span", { class: "chip", vars: { "--hue": hue(code) } }, String(code)), h("span", { class: "value-name" }, name), h("span", { class: "count" }, number(items))),
           );
         }),
       ),
-      groups.size > largest.length && h("p", { class: "muted small" }, `The largest of ${number(groups.size)}.`),
+      branches.length > CODES && h("p", { class: "muted small" }, `The largest of ${number(branches.length)}.`),
     );
   }
 

@@ -25,14 +25,15 @@ export const partName = (part) => NAMES[/** @type {"bm25"} */ (part)] ?? part;
 
 /** @param {string} part */
 function colour(part) {
-  const place = ORDER.indexOf(part);
-  const number = place >= 0 ? place : [...part].reduce((sum, letter) => sum + letter.charCodeAt(0), 0);
-  return `var(--part-${(number % COLOURS) + 1})`;
+  const letters = [...part].reduce((sum, letter) => sum + letter.charCodeAt(0), 0);
+  return `var(--part-${((ORDER.includes(part) ? place(part) : letters) % COLOURS) + 1})`;
 }
 
 /** @param {Record<string, Part>} parts */
-const ordered = (parts) =>
-  Object.entries(parts).sort(([one], [other]) => (ORDER.indexOf(one) + 99) % 99 - ((ORDER.indexOf(other) + 99) % 99));
+const ordered = (parts) => Object.entries(parts).sort(([one], [other]) => place(one) - place(other));
+
+/** Known parts come first. @param {string} part */
+const place = (part) => (ORDER.includes(part) ? ORDER.indexOf(part) : ORDER.length);
 
 /**
  * One bar of which each piece is a part's share.
@@ -59,7 +60,7 @@ export function partsLegend(names) {
   return h(
     "ul",
     { class: "legend", "aria-label": "Parts of a score" },
-    names.map((name) => h("li", {}, h("i", { vars: { "--colour": colour(name) }, "aria-hidden": "true" }), partName(name))),
+    [...names].sort((one, other) => place(one) - place(other)).map((name) => h("li", {}, h("i", { vars: { "--colour": colour(name) }, "aria-hidden": "true" }), partName(name))),
   );
 }
 
@@ -95,7 +96,7 @@ export function partsTable(parts) {
     { class: "scroll", tabindex: "0", role: "region", "aria-label": "Parts of the score" },
     h(
       "table",
-      { class: "numbers" },
+      { class: "numbers parts-table" },
       h(
         "thead",
         {},

@@ -38,15 +38,21 @@ export function reportView(app) {
       figures([
         ["Items", number(model.items)],
         ["Task", model.task],
-        ["Semantic IDs", model.layout.sizes.map(String).join(" × ")],
+        ["Semantic IDs", sizesText(model.layout.sizes)],
         ["Horizon heads", model.heads ? "yes" : "no"],
-        ["Loaded", new Date(model.loaded).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" })],
+        ["Loaded", new Date(model.loaded).toLocaleString("en", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false })],
       ]),
       h("p", { class: "small muted" }, "Snapshot ", h("code", {}, model.snapshot.slice(0, 16)), ", model ", h("code", {}, model.model_hash.slice(0, 16)), `, restd ${app.info.version}`),
     ]);
   }
 
   return { root, update };
+}
+
+/** Codes per level. @param {number[]} sizes */
+function sizesText(sizes) {
+  const isEven = sizes.every((size) => size === sizes[0]);
+  return isEven ? `${sizes.length} × ${sizes[0]} codes` : `${sizes.join(", ")} codes`;
 }
 
 /** @param {any} answer */

@@ -45,7 +45,7 @@ function row(app, hit, rank, most) {
       { class: "hit-body" },
       h("h3", {}, app.link({ view: "why", item: hit.item }, { class: "hit-title" }, hit.title || hit.item, hiddenText(`, rank ${rank}. Why?`))),
       h("p", { class: "meta" }, values.map((value) => h("span", {}, value))),
-      h("p", { class: "ids" }, sidChips(hit.sid), h("button", { type: "button", class: "quiet detail", "aria-label": `Details of ${hit.title || hit.item}`, on: { click: () => app.go({ show: hit.item }) } }, "Details")),
+      h("p", { class: "ids" }, sidChips(hit.sid), detailButton(app, hit)),
     ),
     h(
       "div",
@@ -54,6 +54,13 @@ function row(app, hit, rank, most) {
       hit.parts && Object.keys(hit.parts).length > 0 && partsBar(hit.parts, most),
     ),
   );
+}
+
+/** @param {App} app @param {any} hit */
+function detailButton(app, hit) {
+  const label = `Details of ${hit.title || hit.item}`;
+  const open = () => app.go({ show: hit.item });
+  return h("button", { type: "button", class: "quiet detail", "aria-label": label, on: { click: open } }, "Details");
 }
 
 /** Grey rows while there is nothing yet. @param {number} count */

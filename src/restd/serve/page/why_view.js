@@ -166,7 +166,7 @@ function figures(explanation) {
     ["Rank", explanation.rank === null ? "none" : number(explanation.rank), "in this search"],
     ["Exact rank", number(explanation.exact_rank), "if nothing were pruned"],
     ["Beam", number(explanation.beam), "prefixes kept per level"],
-    ["Beam needed", number(explanation.beam_needed), "to reach the item"],
+    ["Beam needed", neededText(explanation), "to reach the item"],
   ];
   if (lost) entries.push(["Lost at", `level ${lost.level + 1}`, lost.gap === null ? "" : `${number(-lost.gap, 2)} below the last survivor`]);
   return h(
@@ -174,6 +174,11 @@ function figures(explanation) {
     { class: "figures" },
     entries.map(([name, value, note]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, h("small", {}, note)))),
   );
+}
+
+/** The narrowest beam is only looked for where the present one loses the item. @param {any} explanation */
+function neededText({ beam_needed: needed, beam }) {
+  return needed !== null && needed <= beam ? `≤ ${number(needed)}` : number(needed);
 }
 
 /** @param {Record<string, import("./parts.js").Part>} parts */
