@@ -6,6 +6,7 @@ import { counted, h, number, put, svg } from "./dom.js";
 /** @typedef {import("./app.js").App} App */
 
 const FEW = 6;
+const STEP = " > ";
 const CONDITION = /^(.*?)(<=|>=|!=|=|<|>|~)(.*)$/;
 
 /** @param {string} condition @returns {{ column: string, operator: string, value: string }} */
@@ -96,7 +97,8 @@ export function facetPanel(app) {
   function valueFacet(facet) {
     const most = Math.max(...facet.values.map((/** @type {any} */ one) => one.count), 1);
     const isOpen = opened.has(facet.column);
-    const values = isOpen ? facet.values : facet.values.slice(0, FEW);
+    const all = facet.kind === "path" ? unfolded(facet.values, chosenPath(facet.column)) : facet.values;
+    const values = isOpen ? all : all.slice(0, FEW);
     const more = () => {
       if (!opened.delete(facet.column)) opened.add(facet.column);
       const fresh = valueFacet(facet);
@@ -109,23 +111,26 @@ export function facetPanel(app) {
       { class: "facet" },
       h("legend", {}, facet.column),
       values.map((/** @type {any} */ one) => valueButton(facet, one, most)),
-      facet.values.length > FEW &&
+      all.length > FEW &&
         h(
           "button",
           { type: "button", class: "more quiet", "aria-expanded": String(isOpen), on: { click: more } },
-          isOpen ? "Show fewer" : `Show ${facet.values.length - FEW} more`,
+          isOpen ? "Show fewer" : `Show ${all.length - FEW} more`,
         ),
       isOpen && rest && h("p", { class: "small muted" }, `The commonest${rest}.`),
     );
     return fieldset;
   }
 
+  /** @param {string} column */
+  const chosenPath = (column) => app.state.where.map(parsed).find((one) => one.column === column && one.operator === "=")?.value ?? "";
+
   /** @param {any} facet @param {{ value: string, count: number }} one @param {number} most */
   function valueButton(facet, one, most) {
     const condition = `${facet.column}=${one.value}`;
     const isOn = app.state.where.includes(condition);
-    const depth = facet.kind === "path" ? one.value.split(" > ").length - 1 : 0;
-    const label = depth ? one.value.split(" > ").slice(-1)[0] : one.value;
+    const depth = facet.kind === "path" ? one.value.split(STEP).length - 1 : 0;
+    const label = depth ? one.value.split(STEP).slice(-1)[0] : one.value;
     const change = () => {
       const others = app.state.where.filter((other) => parsed(other).column !== facet.column || parsed(other).operator !== "=");
       app.go({ where: isOn ? others : [...others, condition] });
@@ -177,6 +182,24 @@ export function facetPanel(app) {
   }
 
   return { root, update };
+}
+
+/**
+ * Category paths as a tree that is open where one is chosen: the first names, and what is below the chosen path.
+ * @param {{ value: string, count: number }[]} values
+ * @param {string} chosen
+ */
+function unfolded(values, chosen) {
+  const roots = values.filter((one) => !one.value.includes(STEP));
+  const open = chosen || (roots.length === 1 ? roots[0].value : "");
+  /** @type {(parent: string) => { value: string, count: number }[]} */
+  const below = (parent) => {
+    const start = parent && parent + STEP;
+    const children = values.filter((one) => one.value.startsWith(start) && !one.value.slice(start.length).includes(STEP));
+    return children.flatMap((one) => [one, ...(isOpenAt(one.value) ? below(one.value) : [])]);
+  };
+  const isOpenAt = (/** @type {string} */ path) => open === path || open.startsWith(path + STEP);
+  return below("");
 }
 
 /**

@@ -104,5 +104,5 @@ function build() {
     }
   });
   app.changed();
-  if (app.state.view === "search" && !app.state.q && matchMedia("(pointer: fine)").matches) query.focus();
+  if (app.state.view === "search" && !app.state.q && !app.state.history.length && matchMedia("(pointer: fine)").matches) query.focus();
 }

@@ -103,7 +103,7 @@ export function partsTable(parts) {
         h("tr", {}, ["Part", "Share of its weight", "Own score", "Scaled 0–1", "Weight", "Adds"].map((text) => h("th", { scope: "col" }, text))),
       ),
       h("tbody", {}, rows),
-      h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: 5 }, "Fused score"), h("td", {}, h("strong", {}, number(total, 3))))),
+      h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "Fused score"), h("td", { class: "bar-cell" }), h("td"), h("td"), h("td"), h("td", {}, h("strong", {}, number(total, 3))))),
     ),
   );
 }

@@ -82,7 +82,7 @@ function quality(answer) {
         errorBar(level.error),
       ]),
     ),
-    kept && h("h4", {}, "What each step keeps (nearest neighbours on judged queries, per cent)"),
+    kept && h("h4", {}, "How well each step still ranks judged queries, in per cent"),
     kept && table("What each step keeps", ["", ...Object.keys(Object.values(kept)[0] ?? {})], Object.entries(kept).map(([name, values]) => [name, ...Object.values(values).map((value) => number(Number(value), 2))])),
     h("p", { class: "small muted" }, source === "measured" ? "Measured by the service just now." : `From ${source}, written when the index was built.`),
   ]);
