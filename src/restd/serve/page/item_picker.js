@@ -29,7 +29,7 @@ export function itemPicker(app, { label, placeholder, pick }) {
     "aria-autocomplete": "list",
     on: { input: () => (close(), look()), keydown, blur: () => window.setTimeout(close, 150) },
   });
-  const list = h("ul", { id: `${id}-list`, role: "listbox", class: "options", hidden: true, "aria-label": label });
+  const list = h("ul", { id: `${id}-list`, role: "listbox", class: "options", hidden: true, "aria-label": "Items that match" });
   const note = h("p", { class: "options note", hidden: true });
 
   const look = debounced(() => {
