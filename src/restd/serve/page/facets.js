@@ -98,7 +98,9 @@ export function facetPanel(app) {
     const most = Math.max(...facet.values.map((/** @type {any} */ one) => one.count), 1);
     const isOpen = opened.has(facet.column);
     const all = facet.kind === "path" ? unfolded(facet.values, chosenPath(facet.column)) : facet.values;
-    const values = isOpen ? all : all.slice(0, FEW);
+    const few = all.slice(0, FEW);
+    const chosen = all.slice(FEW).filter((/** @type {any} */ one) => app.state.where.includes(`${facet.column}=${one.value}`));
+    const values = isOpen ? all : [...chosen, ...few];
     const more = () => {
       if (!opened.delete(facet.column)) opened.add(facet.column);
       const fresh = valueFacet(facet);

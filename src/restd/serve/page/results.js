@@ -5,7 +5,8 @@ import { partsBar } from "./parts.js";
 
 /** @typedef {import("./app.js").App} App */
 
-const COLUMNS = 3;
+const COLUMNS = 4;
+const LONGEST = 80;
 const SKIPPED = ["id", "title", "description", "text"];
 
 /** Columns that a list shows under the titles. @param {any} model */
@@ -16,6 +17,17 @@ export function valueText(value) {
   if (value === null || value === undefined || value === "") return "";
   if (Array.isArray(value)) return value.join(" › ");
   return typeof value === "number" ? number(value, Number.isInteger(value) ? 0 : 2) : String(value);
+}
+
+/**
+ * The same for a list: a number with its name, the last name of a path, the beginning of a long text.
+ * @param {string} name
+ * @param {any} value
+ */
+function shortText(name, value) {
+  const text = valueText(Array.isArray(value) ? value.at(-1) : value);
+  if (typeof value === "number") return `${name} ${text}`;
+  return text.length > LONGEST ? `${text.slice(0, LONGEST).trimEnd()}…` : text;
 }
 
 /**
@@ -35,7 +47,7 @@ export function resultList(app, hits) {
 
 /** @param {App} app @param {any} hit @param {number} rank @param {number} most */
 function row(app, hit, rank, most) {
-  const values = Object.values(hit.fields).map(valueText).filter(Boolean);
+  const values = Object.entries(hit.fields).map(([name, value]) => shortText(name, value)).filter(Boolean);
   return h(
     "li",
     { class: "hit", data: { item: hit.item } },

@@ -75,7 +75,7 @@ export function searchView(app) {
       list,
       resultList(app, hits),
       !hits.length && nothing(app),
-      partial && hits.length > 0 && h("p", { class: "muted small" }, "Fewer than you wanted: no other item meets the filters, or time was up."),
+      partial && hits.length > 0 && h("p", { class: "muted small after" }, "Fewer than you wanted: no other item meets the filters, or time was up."),
     );
     app.announce(`${counted(hits.length, "result")}. The first is ${hits[0]?.title ?? "none"}.`);
   }

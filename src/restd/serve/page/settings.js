@@ -59,7 +59,7 @@ export function settingsBar(app) {
       !isComparing && model.modes.length > 1 && choice("Mode", "mode", modes, state.heads ? "generative" : state.mode, (mode) => ({ mode, heads: "" })),
       whole("Results", "k", state.k, info.limits.max_k, "10"),
       whole("Beam", "beam", state.beam, info.limits.max_beam, String(usual)),
-      choice("Scores sum over", "norm", NORMS, state.norm, (norm) => ({ norm })),
+      choice("Normalised over", "norm", NORMS, state.norm, (norm) => ({ norm })),
       !isComparing && model.heads && choice("Horizon heads", "heads", HEADS, state.heads, (heads) => ({ heads, mode: heads ? "generative" : "" })),
     );
     if (active) document.getElementById(active)?.focus();
