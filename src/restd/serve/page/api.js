@@ -28,7 +28,9 @@ export class Problem extends Error {
       503: "The model is not ready",
       504: "The answer took too long",
     };
-    return titles[/** @type {0} */ (this.status)] ?? (this.status < 500 ? "That is not possible" : "The service failed");
+    return (
+      titles[/** @type {0} */ (this.status)] ?? (this.status < 500 ? "That is not possible" : "The service failed")
+    );
   }
 }
 
@@ -58,7 +60,12 @@ export async function ask(path, { query, body, signal } = {}) {
   let response;
   try {
     const method = body === undefined ? "GET" : "POST";
-    response = await fetch(address, { method, headers, signal, body: body === undefined ? null : JSON.stringify(body) });
+    response = await fetch(address, {
+      method,
+      headers,
+      signal,
+      body: body === undefined ? null : JSON.stringify(body),
+    });
   } catch (error) {
     if (/** @type {Error} */ (error).name === "AbortError") throw error;
     throw new Problem(0, "No answer came back. Check that restd serve is running and that the network is up.");

@@ -54,7 +54,10 @@ export function chooseColumns(levels, most, pruned) {
   return levels.map((level, place) => {
     const places = new Map(above.map((node, row) => [node.id, row]));
     const lost = level.nodes
-      .filter((/** @type {BeamNode} */ node) => !node.kept && !node.on_path && (place === 0 || places.has(Number(node.parent))))
+      .filter(
+        (/** @type {BeamNode} */ node) =>
+          !node.kept && !node.on_path && (place === 0 || places.has(Number(node.parent))),
+      )
       .slice(0, pruned);
     const rowOf = (/** @type {BeamNode} */ node) => places.get(Number(node.parent)) ?? 0;
     const nodes = [...chosen[place], ...lost].sort((one, other) => rowOf(one) - rowOf(other) || one.rank - other.rank);

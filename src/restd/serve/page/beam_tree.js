@@ -21,12 +21,28 @@ const MANY = { survivors: 45, pruned: 15 };
  * @returns {HTMLElement}
  */
 export function beamTree(app, tree, sid) {
-  const detail = h("p", { class: "beam-detail", "aria-hidden": "true" }, "Point at a prefix, or move with the arrow keys, to read more. Click to open it in the catalogue.");
+  const detail = h(
+    "p",
+    { class: "beam-detail", "aria-hidden": "true" },
+    "Point at a prefix, or move with the arrow keys, to read more. Click to open it in the catalogue.",
+  );
   const drawing = h("div", { class: "beam-drawing", on: { keydown: move } });
-  const scroll = h("div", { class: "beam scroll", role: "region", "aria-label": "Beam, level by level", tabindex: "0" }, drawing);
-  const more = h("button", { type: "button", class: "quiet", "aria-expanded": "false", on: { click: toggle } }, "Show more prefixes");
+  const scroll = h(
+    "div",
+    { class: "beam scroll", role: "region", "aria-label": "Beam, level by level", tabindex: "0" },
+    drawing,
+  );
+  const more = h(
+    "button",
+    { type: "button", class: "quiet", "aria-expanded": "false", on: { click: toggle } },
+    "Show more prefixes",
+  );
   const root = h("div", { class: "beam-box" }, scroll, h("div", { class: "beam-foot" }, detail, more));
-  const byId = new Map(tree.levels.flatMap((/** @type {any} */ level) => level.nodes).map((/** @type {BeamNode} */ node) => [node.id, node]));
+  const byId = new Map(
+    tree.levels
+      .flatMap((/** @type {any} */ level) => level.nodes)
+      .map((/** @type {BeamNode} */ node) => [node.id, node]),
+  );
   let amount = FEW;
   let width = 0;
 
@@ -63,9 +79,17 @@ export function beamTree(app, tree, sid) {
       columns.map((one, place) =>
         h(
           "section",
-          { class: "beam-column", vars: { "--left": `${left(place)}px`, "--column": `${column}px` }, "aria-label": `Level ${one.level}` },
+          {
+            class: "beam-column",
+            vars: { "--left": `${left(place)}px`, "--column": `${column}px` },
+            "aria-label": `Level ${one.level}`,
+          },
           heading(one),
-          h("ol", {}, one.nodes.map((node) => h("li", {}, box(node, place === columns.length - 1)))),
+          h(
+            "ol",
+            {},
+            one.nodes.map((node) => h("li", {}, box(node, place === columns.length - 1))),
+          ),
         ),
       ),
     );
@@ -90,12 +114,25 @@ export function beamTree(app, tree, sid) {
 
   /** @param {import("./beam_nodes.js").BeamColumn} one */
   function heading(one) {
-    const hidden = [one.keptHidden > 0 && `${number(one.keptHidden)} kept`, one.prunedHidden > 0 && `${number(one.prunedHidden)} pruned`].filter(Boolean);
+    const hidden = [
+      one.keptHidden > 0 && `${number(one.keptHidden)} kept`,
+      one.prunedHidden > 0 && `${number(one.prunedHidden)} pruned`,
+    ].filter(Boolean);
     return h(
       "header",
       {},
       h("h4", {}, `Level ${one.level}`),
-      h("p", {}, `${number(one.survivors)} of ${number(one.candidates)} kept`, hidden.length > 0 && h("span", { title: `Not drawn: ${hidden.join(", ")}` }, ` · ${number(one.keptHidden + one.prunedHidden)} not drawn`)),
+      h(
+        "p",
+        {},
+        `${number(one.survivors)} of ${number(one.candidates)} kept`,
+        hidden.length > 0 &&
+          h(
+            "span",
+            { title: `Not drawn: ${hidden.join(", ")}` },
+            ` · ${number(one.keptHidden + one.prunedHidden)} not drawn`,
+          ),
+      ),
     );
   }
 
@@ -103,7 +140,8 @@ export function beamTree(app, tree, sid) {
   function box(node, isLeaf) {
     const status = node.kept ? "kept" : "pruned";
     const text =
-      `Prefix ${node.prefix.join("-")}, ${status}: number ${number(node.rank)} of its level, score ${number(node.score, 3)}, ` +
+      `Prefix ${node.prefix.join("-")}, ${status}: number ${number(node.rank)} of its level, ` +
+      `score ${number(node.score, 3)}, ` +
       `${counted(node.items, "item")} below it, such as ${node.example}.`;
     const isMine = node.on_path && node.prefix.every((code, level) => code === sid[level]);
     const tell = () => (detail.textContent = text);
@@ -117,7 +155,11 @@ export function beamTree(app, tree, sid) {
       },
       h("span", { class: "chip", vars: { "--hue": hue(node.code) } }, String(node.code)),
       h("span", { class: "node-title" }, node.example),
-      h("span", { class: "node-note" }, isLeaf && node.items === 1 ? `rank ${number(node.rank)}` : counted(node.items, "item")),
+      h(
+        "span",
+        { class: "node-note" },
+        isLeaf && node.items === 1 ? `rank ${number(node.rank)}` : counted(node.items, "item"),
+      ),
       h("span", { class: "node-score" }, number(node.score, 2)),
     );
   }
@@ -132,7 +174,9 @@ export function beamTree(app, tree, sid) {
       ArrowUp: () => column[place - 1],
       ArrowDown: () => column[place + 1],
       ArrowLeft: () => drawing.querySelector(`.node[data-id="${active.dataset.parent}"]`),
-      ArrowRight: () => drawing.querySelector(`.node.path[data-parent="${active.dataset.id}"]`) ?? drawing.querySelector(`.node[data-parent="${active.dataset.id}"]`),
+      ArrowRight: () =>
+        drawing.querySelector(`.node.path[data-parent="${active.dataset.id}"]`) ??
+        drawing.querySelector(`.node[data-parent="${active.dataset.id}"]`),
     }[event.key];
     if (!next) return;
     event.preventDefault();

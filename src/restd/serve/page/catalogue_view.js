@@ -21,7 +21,12 @@ export function catalogueView(app) {
     placeholder: "Title or id",
     pick: (item) => app.go({ prefix: item.sid.slice(0, -1).join("-"), show: item.item }),
   });
-  const root = h("section", { class: "catalogue-view", "aria-label": "Catalogue" }, h("div", { class: "catalogue-top" }, h("div", {}, h("h2", {}, "Catalogue"), path), picker), body);
+  const root = h(
+    "section",
+    { class: "catalogue-view", "aria-label": "Catalogue" },
+    h("div", { class: "catalogue-top" }, h("div", {}, h("h2", {}, "Catalogue"), path), picker),
+    body,
+  );
   let shown = "";
 
   function update() {
@@ -31,11 +36,15 @@ export function catalogueView(app) {
     shown = key;
     drawPath(prefix);
     body.setAttribute("aria-busy", "true");
-    latest.run((signal) => ask("/v1/tree", { query: { prefix, model, limit: LIMIT }, signal }), draw, (problem) => {
-      shown = "";
-      body.removeAttribute("aria-busy");
-      put(body, app.problem(problem, update));
-    });
+    latest.run(
+      (signal) => ask("/v1/tree", { query: { prefix, model, limit: LIMIT }, signal }),
+      draw,
+      (problem) => {
+        shown = "";
+        body.removeAttribute("aria-busy");
+        put(body, app.problem(problem, update));
+      },
+    );
   }
 
   /** @param {string} prefix */
@@ -53,7 +62,12 @@ export function catalogueView(app) {
             {},
             app.link(
               { prefix: codes.slice(0, place + 1).join("-") },
-              { class: "chip", vars: { "--hue": hue(Number(code)) }, "aria-label": `Code ${code} at level ${place + 1}`, "aria-current": place === codes.length - 1 ? "page" : null },
+              {
+                class: "chip",
+                vars: { "--hue": hue(Number(code)) },
+                "aria-label": `Code ${code} at level ${place + 1}`,
+                "aria-current": place === codes.length - 1 ? "page" : null,
+              },
               code,
             ),
           ),
@@ -68,15 +82,29 @@ export function catalogueView(app) {
     const hadFocus = body.contains(document.activeElement);
     const most = Math.max(...node.children.map((/** @type {any} */ child) => child.items), 1);
     const where = node.level ? `Below this prefix: ${counted(node.items, "item")}` : counted(node.items, "item");
-    const ways = node.children.length ? `, in ${counted(node.children.length + node.hidden, "branch", "branches")} at level ${node.level + 1} of ${levels}` : "";
+    const branches = node.children.length + node.hidden;
+    const ways = node.children.length
+      ? `, in ${counted(branches, "branch", "branches")} at level ${node.level + 1} of ${levels}`
+      : "";
     body.removeAttribute("aria-busy");
     put(
       body,
       h("p", { class: "muted" }, `${where}${ways}.`),
       node.children.length > 1 && strip(node),
-      node.children.length > 0 && h("ol", { class: "branch-list" }, node.children.map((/** @type {any} */ child) => branch(child, most, node.items))),
+      node.children.length > 0 &&
+        h(
+          "ol",
+          { class: "branch-list" },
+          node.children.map((/** @type {any} */ child) => branch(child, most, node.items)),
+        ),
       node.members.length > 0 &&
-        h("ul", { class: "members" }, node.members.map((/** @type {any} */ member) => h("li", {}, app.link({ show: member.item }, {}, member.title || member.item), h("code", {}, member.item)))),
+        h(
+          "ul",
+          { class: "members" },
+          node.members.map((/** @type {any} */ member) =>
+            h("li", {}, app.link({ show: member.item }, {}, member.title || member.item), h("code", {}, member.item)),
+          ),
+        ),
       node.hidden > 0 && h("p", { class: "muted small" }, `${number(node.hidden)} more, smaller, are not listed.`),
     );
     app.announce(`${where}${ways}`);
@@ -85,7 +113,13 @@ export function catalogueView(app) {
 
   /** @param {any} node */
   function strip(node) {
-    const pieces = node.children.map((/** @type {any} */ child) => h("span", { data: { code: child.code }, title: `${child.code}: ${counted(child.items, "item")}`, vars: { "--share": child.items, "--hue": hue(child.code) } }));
+    const pieces = node.children.map((/** @type {any} */ child) =>
+      h("span", {
+        data: { code: child.code },
+        title: `${child.code}: ${counted(child.items, "item")}`,
+        vars: { "--share": child.items, "--hue": hue(child.code) },
+      }),
+    );
     return h("div", { class: "share-strip", "aria-hidden": "true" }, pieces);
   }
 
@@ -93,7 +127,9 @@ export function catalogueView(app) {
   function mark(code) {
     const strip = body.querySelector(".share-strip");
     strip?.classList.toggle("one", code !== null);
-    strip?.querySelectorAll("span").forEach((piece) => piece.classList.toggle("marked", Number(piece.dataset.code) === code));
+    for (const piece of /** @type {HTMLElement[]} */ ([...(strip?.children ?? [])])) {
+      piece.classList.toggle("marked", Number(piece.dataset.code) === code);
+    }
   }
 
   /** @param {any} child @param {number} most @param {number} all */
@@ -103,19 +139,44 @@ export function catalogueView(app) {
     const target = isItem ? { show: example.item } : { prefix: child.prefix.join("-") };
     return h(
       "li",
-      { class: "branch", on: { mouseenter: () => mark(child.code), mouseleave: () => mark(null), focusin: () => mark(child.code), focusout: () => mark(null) } },
+      {
+        class: "branch",
+        on: {
+          mouseenter: () => mark(child.code),
+          mouseleave: () => mark(null),
+          focusin: () => mark(child.code),
+          focusout: () => mark(null),
+        },
+      },
       h("span", { class: "chip", vars: { "--hue": hue(child.code) }, "aria-hidden": "true" }, String(child.code)),
       h(
         "div",
         { class: "branch-body" },
-        app.link(target, { class: "branch-link" }, hiddenText(`Code ${child.code}: `), isItem ? example.title || example.item : child.words.slice(0, 4).join(", ") || example?.title || "no words of its own"),
-        !isItem && h("p", { class: "examples" }, child.examples.map((/** @type {any} */ one) => h("span", {}, one.title || one.item))),
+        app.link(
+          target,
+          { class: "branch-link" },
+          hiddenText(`Code ${child.code}: `),
+          isItem
+            ? example.title || example.item
+            : child.words.slice(0, 4).join(", ") || example?.title || "no words of its own",
+        ),
+        !isItem &&
+          h(
+            "p",
+            { class: "examples" },
+            child.examples.map((/** @type {any} */ one) => h("span", {}, one.title || one.item)),
+          ),
       ),
       h(
         "div",
         { class: "branch-count" },
         h("span", { class: "count" }, counted(child.items, "item")),
-        h("span", { class: "count-bar", "aria-hidden": "true", title: percent(child.items / all), vars: { "--width": `${(100 * child.items) / most}%`, "--hue": hue(child.code) } }),
+        h("span", {
+          class: "count-bar",
+          "aria-hidden": "true",
+          title: percent(child.items / all),
+          vars: { "--width": `${(100 * child.items) / most}%`, "--hue": hue(child.code) },
+        }),
       ),
     );
   }
@@ -124,8 +185,10 @@ export function catalogueView(app) {
   function move(event) {
     const links = /** @type {HTMLElement[]} */ ([...body.querySelectorAll(".branch-link, .members a")]);
     if (moveFocus(event, links)) return;
-    if (event.key === "ArrowLeft" && app.state.prefix) app.go({ prefix: app.state.prefix.split("-").slice(0, -1).join("-") });
-    else if (event.key === "ArrowRight" && links.includes(/** @type {HTMLElement} */ (document.activeElement))) /** @type {HTMLElement} */ (document.activeElement).click();
+    if (event.key === "ArrowLeft" && app.state.prefix)
+      app.go({ prefix: app.state.prefix.split("-").slice(0, -1).join("-") });
+    else if (event.key === "ArrowRight" && links.includes(/** @type {HTMLElement} */ (document.activeElement)))
+      /** @type {HTMLElement} */ (document.activeElement).click();
   }
 
   return { root, update };

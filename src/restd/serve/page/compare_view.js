@@ -27,17 +27,37 @@ export function compareView(app) {
     const { left, right } = app.state;
     const known = choices.map((choice) => choice.value);
     const first = known.includes(left) ? left : usualLeft(known);
-    return [first, known.includes(right) ? right : (known.find((value) => value === "main:hybrid" && value !== first) ?? known.find((value) => value !== first) ?? first)];
+    return [
+      first,
+      known.includes(right)
+        ? right
+        : (known.find((value) => value === "main:hybrid" && value !== first) ??
+          known.find((value) => value !== first) ??
+          first),
+    ];
   }
 
   function update() {
     const [left, right] = sides();
-    put(heads, select("left", "Left", left), h("span", { class: "versus muted", "aria-hidden": "true" }, "to"), select("right", "Right", right));
+    put(
+      heads,
+      select("left", "Left", left),
+      h("span", { class: "versus muted", "aria-hidden": "true" }, "to"),
+      select("right", "Right", right),
+    );
     const query = queryOf(app.state, app.task);
     if (!query) {
       latest.stop();
       shown = "";
-      put(body, h("div", { class: "empty" }, h("h2", {}, "One query, two searches"), h("p", {}, "Type a query to see which items rise and which fall.")));
+      put(
+        body,
+        h(
+          "div",
+          { class: "empty" },
+          h("h2", {}, "One query, two searches"),
+          h("p", {}, "Type a query to see which items rise and which fall."),
+        ),
+      );
       return;
     }
     const requests = [left, right].map((side) => {
@@ -75,9 +95,14 @@ export function compareView(app) {
     const rankIn = (/** @type {any[]} */ hits) => new Map(hits.map((hit, place) => [hit.item, place + 1]));
     const [inLeft, inRight] = [rankIn(left), rankIn(right)];
     const shared = left.filter((/** @type {any} */ hit) => inRight.has(hit.item)).length;
-    const moved = left.filter((/** @type {any} */ hit) => inRight.has(hit.item) && inRight.get(hit.item) !== inLeft.get(hit.item)).length;
+    const moved = left.filter(
+      (/** @type {any} */ hit) => inRight.has(hit.item) && inRight.get(hit.item) !== inLeft.get(hit.item),
+    ).length;
     const most = Math.max(left.length, right.length, 1);
-    const text = `${number(shared)} of ${number(most)} items are in both lists, ${number(moved)} at another rank; ${number(right.length - shared)} are new on the right.`;
+    const fresh = right.length - shared;
+    const text =
+      `${number(shared)} of ${number(most)} items are in both lists, ${number(moved)} at another rank; ` +
+      `${number(fresh)} ${fresh === 1 ? "is" : "are"} new on the right.`;
     body.removeAttribute("aria-busy");
     put(
       body,
@@ -101,17 +126,40 @@ export function compareView(app) {
       { class: `slope-list ${side}`, "aria-label": choices.find((choice) => choice.value === name)?.text ?? side },
       hits.map((hit, place) => {
         const other = others.get(hit.item);
-        const change = other === undefined ? (side === "left" ? "not on the right" : "new") : moveText(side === "right" ? other - place - 1 : 0);
+        const change =
+          other === undefined
+            ? side === "left"
+              ? "not on the right"
+              : "new"
+            : moveText(side === "right" ? other - place - 1 : 0);
         const highlight = (/** @type {boolean} */ isOn) => () => mark(hit.item, isOn);
         return h(
           "li",
-          { data: { item: hit.item }, on: { mouseenter: highlight(true), mouseleave: highlight(false), focusin: highlight(true), focusout: highlight(false) } },
+          {
+            data: { item: hit.item },
+            on: {
+              mouseenter: highlight(true),
+              mouseleave: highlight(false),
+              focusin: highlight(true),
+              focusout: highlight(false),
+            },
+          },
           h("span", { class: "rank", "aria-hidden": "true" }, String(place + 1)),
           h(
             "div",
             {},
-            app.link({ view: "why", item: hit.item, model, mode, heads: "" }, { class: "hit-title" }, hit.title || hit.item, hiddenText(`, rank ${place + 1}, ${change || "same rank in both"}`)),
-            h("p", { class: "ids" }, sidChips(hit.sid), change && h("span", { class: `change ${kindOf(side, other, place + 1)}`, "aria-hidden": "true" }, change)),
+            app.link(
+              { view: "why", item: hit.item, model, mode, heads: "" },
+              { class: "hit-title" },
+              hit.title || hit.item,
+              hiddenText(`, rank ${place + 1}, ${change || "same rank in both"}`),
+            ),
+            h(
+              "p",
+              { class: "ids" },
+              sidChips(hit.sid),
+              change && h("span", { class: `change ${kindOf(side, other, place + 1)}`, "aria-hidden": "true" }, change),
+            ),
           ),
         );
       }),
@@ -123,11 +171,19 @@ export function compareView(app) {
     const middle = (/** @type {number} */ rank) => (rank - 0.5) * ROW;
     return svg(
       "svg",
-      { class: "slope-lines", viewBox: `0 0 ${MIDDLE} ${most * ROW}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      {
+        class: "slope-lines",
+        viewBox: `0 0 ${MIDDLE} ${most * ROW}`,
+        preserveAspectRatio: "none",
+        "aria-hidden": "true",
+      },
       left.map((hit, place) => {
         const [from, to] = [place + 1, inRight.get(hit.item)];
         const kind = kindOf("right", from, to ?? 0);
-        const d = to === undefined ? `M0 ${middle(from)} H14` : `M0 ${middle(from)} C${MIDDLE / 2} ${middle(from)} ${MIDDLE / 2} ${middle(to)} ${MIDDLE} ${middle(to)}`;
+        const d =
+          to === undefined
+            ? `M0 ${middle(from)} H14`
+            : `M0 ${middle(from)} C${MIDDLE / 2} ${middle(from)} ${MIDDLE / 2} ${middle(to)} ${MIDDLE} ${middle(to)}`;
         return svg("path", { d, class: to === undefined ? "gone" : kind, "data-item": hit.item });
       }),
     );
@@ -158,12 +214,18 @@ export function compareView(app) {
 /** @param {App} app @returns {{ value: string, text: string }[]} */
 function allChoices(app) {
   return Object.entries(app.info.models).flatMap(([name, model]) =>
-    model.modes.map((/** @type {"hybrid"} */ mode) => ({ value: `${name}:${mode}`, text: `${modelName(app, name)} · ${MODE_NAMES[mode]}` })),
+    model.modes.map((/** @type {"hybrid"} */ mode) => ({
+      value: `${name}:${mode}`,
+      text: `${modelName(app, name)} · ${MODE_NAMES[mode]}`,
+    })),
   );
 }
 
 /** What is compared with the best search by default: the other model, or the plain beam. @param {string[]} known */
-const usualLeft = (known) => known.find((value) => value === "beside:hybrid") ?? known.find((value) => value.startsWith("beside")) ?? "main:generative";
+const usualLeft = (known) =>
+  known.find((value) => value === "beside:hybrid") ??
+  known.find((value) => value.startsWith("beside")) ??
+  "main:generative";
 
 /** @param {number} by */
 const moveText = (by) => (by > 0 ? `▲ ${counted(by, "place")}` : by < 0 ? `▼ ${counted(-by, "place")}` : "");

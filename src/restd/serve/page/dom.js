@@ -43,7 +43,9 @@ function fill(element, attributes, children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -67,9 +69,8 @@ export const hiddenText = (text) => h("span", { class: "visually-hidden" }, text
  */
 export function number(value, digits = 0) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  return value
-    .toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })
-    .replace("-", "−");
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return value.toLocaleString("en", options).replace("-", "−");
 }
 
 /**
@@ -77,7 +78,8 @@ export function number(value, digits = 0) {
  * @param {number | null | undefined} value
  * @param {number} [digits]
  */
-export const percent = (value, digits = 1) => (Number.isFinite(value) ? `${number(100 * Number(value), digits)} %` : "–");
+export const percent = (value, digits = 1) =>
+  Number.isFinite(value) ? `${number(100 * Number(value), digits)} %` : "–";
 
 /** @param {number} count @param {string} one @param {string} [many] */
 export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

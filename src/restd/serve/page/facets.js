@@ -25,7 +25,13 @@ export function facetPanel(app) {
   const opened = new Set();
   const toggle = h(
     "button",
-    { type: "button", class: "facets-toggle", "aria-expanded": "false", "aria-controls": "facets-body", on: { click: open } },
+    {
+      type: "button",
+      class: "facets-toggle",
+      "aria-expanded": "false",
+      "aria-controls": "facets-body",
+      on: { click: open },
+    },
     "Filters",
   );
   const chosen = h("ul", { class: "conditions", "aria-label": "Filters that are set" });
@@ -54,15 +60,26 @@ export function facetPanel(app) {
   /** A column with a chosen value still lists the others: it is counted without its own filter. */
   async function load(/** @type {AbortSignal} */ signal) {
     const { where, model } = app.state;
-    const get = (/** @type {string[]} */ conditions) => ask("/v1/facets", { query: { where: conditions, model }, signal });
-    const columns = [...new Set(where.map(parsed).filter((one) => one.operator === "=").map((one) => one.column))];
+    const get = (/** @type {string[]} */ conditions) =>
+      ask("/v1/facets", { query: { where: conditions, model }, signal });
+    const columns = [
+      ...new Set(
+        where
+          .map(parsed)
+          .filter((one) => one.operator === "=")
+          .map((one) => one.column),
+      ),
+    ];
     const [all, ...others] = await Promise.all([
       get(where),
       ...columns.map((column) => get(where.filter((condition) => parsed(condition).column !== column))),
     ]);
     return all.facets.map((/** @type {any} */ facet) => {
       const place = columns.indexOf(facet.column);
-      const own = place < 0 || facet.kind === "path" ? null : others[place].facets.find((/** @type {any} */ one) => one.column === facet.column);
+      const own =
+        place < 0 || facet.kind === "path"
+          ? null
+          : others[place].facets.find((/** @type {any} */ one) => one.column === facet.column);
       return own ?? facet;
     });
   }
@@ -75,7 +92,12 @@ export function facetPanel(app) {
         return h(
           "li",
           {},
-          h("button", { type: "button", "aria-label": `Remove the filter ${condition}`, on: { click: remove } }, condition, h("span", { "aria-hidden": "true" }, " ×")),
+          h(
+            "button",
+            { type: "button", "aria-label": `Remove the filter ${condition}`, on: { click: remove } },
+            condition,
+            h("span", { "aria-hidden": "true" }, " ×"),
+          ),
         );
       }),
     );
@@ -99,7 +121,9 @@ export function facetPanel(app) {
     const isOpen = opened.has(facet.column);
     const all = facet.kind === "path" ? unfolded(facet.values, chosenPath(facet.column)) : facet.values;
     const few = all.slice(0, FEW);
-    const chosen = all.slice(FEW).filter((/** @type {any} */ one) => app.state.where.includes(`${facet.column}=${one.value}`));
+    const chosen = all
+      .slice(FEW)
+      .filter((/** @type {any} */ one) => app.state.where.includes(`${facet.column}=${one.value}`));
     const values = isOpen ? all : [...chosen, ...few];
     const more = () => {
       if (!opened.delete(facet.column)) opened.add(facet.column);
@@ -125,7 +149,8 @@ export function facetPanel(app) {
   }
 
   /** @param {string} column */
-  const chosenPath = (column) => app.state.where.map(parsed).find((one) => one.column === column && one.operator === "=")?.value ?? "";
+  const chosenPath = (column) =>
+    app.state.where.map(parsed).find((one) => one.column === column && one.operator === "=")?.value ?? "";
 
   /** @param {any} facet @param {{ value: string, count: number }} one @param {number} most */
   function valueButton(facet, one, most) {
@@ -134,7 +159,9 @@ export function facetPanel(app) {
     const depth = facet.kind === "path" ? one.value.split(STEP).length - 1 : 0;
     const label = depth ? one.value.split(STEP).slice(-1)[0] : one.value;
     const change = () => {
-      const others = app.state.where.filter((other) => parsed(other).column !== facet.column || parsed(other).operator !== "=");
+      const others = app.state.where.filter(
+        (other) => parsed(other).column !== facet.column || parsed(other).operator !== "=",
+      );
       app.go({ where: isOn ? others : [...others, condition] });
     };
     return h(
@@ -166,7 +193,9 @@ export function facetPanel(app) {
         "aria-label": `${facet.column}: ${label}`,
         on: {
           change: () => {
-            const others = app.state.where.filter((other) => parsed(other).column !== facet.column || parsed(other).operator !== operator);
+            const others = app.state.where.filter(
+              (other) => parsed(other).column !== facet.column || parsed(other).operator !== operator,
+            );
             app.go({ where: input.value === "" ? others : [...others, `${facet.column}${operator}${input.value}`] });
           },
         },
@@ -178,8 +207,15 @@ export function facetPanel(app) {
       { class: "facet" },
       h("legend", {}, facet.column),
       densities(facet.quantiles),
-      h("div", { class: "range" }, bound(">=", "at least", facet.min), h("span", { "aria-hidden": "true" }, "to"), bound("<=", "at most", facet.max)),
-      facet.missing > 0 && h("p", { class: "small muted" }, `${counted(facet.missing, "item has", "items have")} none.`),
+      h(
+        "div",
+        { class: "range" },
+        bound(">=", "at least", facet.min),
+        h("span", { "aria-hidden": "true" }, "to"),
+        bound("<=", "at most", facet.max),
+      ),
+      facet.missing > 0 &&
+        h("p", { class: "small muted" }, `${counted(facet.missing, "item has", "items have")} none.`),
     );
   }
 
@@ -197,7 +233,9 @@ function unfolded(values, chosen) {
   /** @type {(parent: string) => { value: string, count: number }[]} */
   const below = (parent) => {
     const start = parent && parent + STEP;
-    const children = values.filter((one) => one.value.startsWith(start) && !one.value.slice(start.length).includes(STEP));
+    const children = values.filter(
+      (one) => one.value.startsWith(start) && !one.value.slice(start.length).includes(STEP),
+    );
     return children.flatMap((one) => [one, ...(isOpenAt(one.value) ? below(one.value) : [])]);
   };
   const isOpenAt = (/** @type {string} */ path) => open === path || open.startsWith(path + STEP);
@@ -216,7 +254,16 @@ function densities(quantiles) {
   const tallest = 1 / Math.min(...widths);
   const bars = widths.map((width, place) => {
     const height = Math.max(1, 28 * Math.sqrt(1 / width / tallest));
-    return svg("rect", { x: (100 * (quantiles[place] - least)) / span, y: 28 - height, width: Math.max((100 * width) / span - 0.4, 0.3), height });
+    return svg("rect", {
+      x: (100 * (quantiles[place] - least)) / span,
+      y: 28 - height,
+      width: Math.max((100 * width) / span - 0.4, 0.3),
+      height,
+    });
   });
-  return svg("svg", { viewBox: "0 0 100 28", class: "densities", preserveAspectRatio: "none", "aria-hidden": "true" }, bars);
+  return svg(
+    "svg",
+    { viewBox: "0 0 100 28", class: "densities", preserveAspectRatio: "none", "aria-hidden": "true" },
+    bars,
+  );
 }

@@ -3,11 +3,13 @@
 import { Latest, ask } from "./api.js";
 import { debounced, h, number, put } from "./dom.js";
 
+/** @typedef {{ item: string, title: string, sid: number[] }} PickedItem */
+
 let pickers = 0;
 
 /**
  * @param {import("./app.js").App} app
- * @param {{ label: string, placeholder: string, pick: (item: { item: string, title: string, sid: number[] }) => void }} options
+ * @param {{ label: string, placeholder: string, pick: (item: PickedItem) => void }} options
  * @returns {HTMLElement}
  */
 export function itemPicker(app, { label, placeholder, pick }) {
@@ -29,7 +31,13 @@ export function itemPicker(app, { label, placeholder, pick }) {
     "aria-autocomplete": "list",
     on: { input: () => (close(), look()), keydown, blur: () => window.setTimeout(close, 150) },
   });
-  const list = h("ul", { id: `${id}-list`, role: "listbox", class: "options", hidden: true, "aria-label": "Items that match" });
+  const list = h("ul", {
+    id: `${id}-list`,
+    role: "listbox",
+    class: "options",
+    hidden: true,
+    "aria-label": "Items that match",
+  });
   const note = h("p", { class: "options note", hidden: true });
 
   const look = debounced(() => {
@@ -109,5 +117,10 @@ export function itemPicker(app, { label, placeholder, pick }) {
     }
   }
 
-  return h("div", { class: "picker" }, h("label", { for: id }, label), h("div", { class: "picker-box" }, input, list, note));
+  return h(
+    "div",
+    { class: "picker" },
+    h("label", { for: id }, label),
+    h("div", { class: "picker-box" }, input, list, note),
+  );
 }

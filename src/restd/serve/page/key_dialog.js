@@ -29,7 +29,11 @@ export function openKeyDialog(message, done) {
     h("p", { class: "muted" }, message),
     h("label", { for: "key" }, "Key"),
     input,
-    h("p", { class: "small muted" }, "It stays in this tab: it is not part of any address, and gone when you close the tab."),
+    h(
+      "p",
+      { class: "small muted" },
+      "It stays in this tab: it is not part of any address, and gone when you close the tab.",
+    ),
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Continue")),
   );
   const dialog = h("dialog", { class: "key-dialog", "aria-labelledby": "key-title" }, form);

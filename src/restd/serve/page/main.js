@@ -13,7 +13,14 @@ import { settingsBar } from "./settings.js";
 import { restoreTheme, themeButton } from "./theme.js";
 import { whyView } from "./why_view.js";
 
-const MAKERS = { search: searchView, why: whyView, compare: compareView, catalogue: catalogueView, map: mapView, report: reportView };
+const MAKERS = {
+  search: searchView,
+  why: whyView,
+  compare: compareView,
+  catalogue: catalogueView,
+  map: mapView,
+  report: reportView,
+};
 /** Views that search, and so have the query and the settings above them. */
 const SEARCHING = ["search", "why", "compare", "map"];
 const RETRY_SECONDS = 2;
@@ -40,10 +47,27 @@ async function start() {
 }
 
 function build() {
-  const names = { search: app.task === "search" ? "Search" : "Recommend", compare: "Compare", catalogue: "Catalogue", map: "Map", report: "Report" };
+  const names = {
+    search: app.task === "search" ? "Search" : "Recommend",
+    compare: "Compare",
+    catalogue: "Catalogue",
+    map: "Map",
+    report: "Report",
+  };
   const tabs = h("nav", { class: "tabs", "aria-label": "Views" });
   const summary = h("p", { class: "served" });
-  put(top, h("div", { class: "top-inner" }, h("p", { class: "brand" }, app.link({ view: "search", item: "" }, {}, "ResTD")), tabs, h("span", { class: "spring" }), summary, themeButton()));
+  put(
+    top,
+    h(
+      "div",
+      { class: "top-inner" },
+      h("p", { class: "brand" }, app.link({ view: "search", item: "" }, {}, "ResTD")),
+      tabs,
+      h("span", { class: "spring" }),
+      summary,
+      themeButton(),
+    ),
+  );
 
   const query = queryBar(app);
   const settings = settingsBar(app);
@@ -60,10 +84,14 @@ function build() {
     const tab = state.view === "why" ? "search" : state.view;
     put(
       tabs,
-      Object.entries(names).map(([view, name]) => app.link({ view, item: "", show: "" }, { "aria-current": view === tab ? "page" : null }, name)),
+      Object.entries(names).map(([view, name]) =>
+        app.link({ view, item: "", show: "" }, { "aria-current": view === tab ? "page" : null }, name),
+      ),
     );
     summary.textContent = `${app.model.name} · ${number(app.model.items)} items`;
-    document.title = [state.q, tab === "search" ? "" : names[/** @type {"map"} */ (tab)], "ResTD"].filter(Boolean).join(" · ");
+    document.title = [state.q, tab === "search" ? "" : names[/** @type {"map"} */ (tab)], "ResTD"]
+      .filter(Boolean)
+      .join(" · ");
     asking.hidden = !SEARCHING.includes(state.view);
     settings.root.hidden = state.view === "map";
     views[state.view] ??= MAKERS[/** @type {"map"} */ (state.view)](app);
@@ -104,5 +132,6 @@ function build() {
     }
   });
   app.changed();
-  if (app.state.view === "search" && !app.state.q && !app.state.history.length && matchMedia("(pointer: fine)").matches) query.focus();
+  if (app.state.view === "search" && !app.state.q && !app.state.history.length && matchMedia("(pointer: fine)").matches)
+    query.focus();
 }

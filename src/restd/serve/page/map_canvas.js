@@ -91,7 +91,8 @@ export class MapCanvas {
     if (canvas.height !== Math.round(height * dense)) canvas.height = Math.round(height * dense);
     context.setTransform(dense, 0, 0, dense, 0, 0);
     context.clearRect(0, 0, width, height);
-    const radius = Math.min(5, Math.max(1.6, 90 / Math.sqrt(this.points.length || 1))) * Math.sqrt(Math.min(this.zoom, 4));
+    const radius =
+      Math.min(5, Math.max(1.6, 90 / Math.sqrt(this.points.length || 1))) * Math.sqrt(Math.min(this.zoom, 4));
     const [light, chroma] = isDark() ? [0.74, 0.11] : [0.6, 0.13];
     for (const point of this.points) {
       const [x, y] = this.place(point);
@@ -127,12 +128,18 @@ export class MapCanvas {
     }
     if (!this.query) return;
     const [x, y] = this.place(this.query);
-    for (const [colour, wide] of /** @type {[string, number][]} */ ([[paper, 7], [accent, 3]])) {
+    for (const [colour, wide] of /** @type {[string, number][]} */ ([
+      [paper, 7],
+      [accent, 3],
+    ])) {
       context.strokeStyle = colour;
       context.lineWidth = wide;
       context.lineCap = "round";
       context.beginPath();
-      for (const [dx, dy] of [[9, 0], [0, 9]]) {
+      for (const [dx, dy] of [
+        [9, 0],
+        [0, 9],
+      ]) {
         context.moveTo(x - dx, y - dy);
         context.lineTo(x + dx, y + dy);
       }

@@ -26,11 +26,28 @@ export function mapView(app) {
   const map = new MapCanvas(canvas);
   const button = (/** @type {string} */ sign, /** @type {string} */ label, /** @type {() => void} */ click) =>
     h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, on: { click } }, sign);
-  const tools = h("div", { class: "map-tools" }, button("+", "Zoom in", () => map.zoomAt(1.5)), button("−", "Zoom out", () => map.zoomAt(1 / 1.5)), button("⤢", "Show everything", () => map.reset()));
-  const figure = h("figure", { class: "map-figure" }, h("div", { class: "map-box" }, canvas, tip, tools), h("figcaption", {}, caption));
+  const tools = h(
+    "div",
+    { class: "map-tools" },
+    button("+", "Zoom in", () => map.zoomAt(1.5)),
+    button("−", "Zoom out", () => map.zoomAt(1 / 1.5)),
+    button("⤢", "Show everything", () => map.reset()),
+  );
+  const figure = h(
+    "figure",
+    { class: "map-figure" },
+    h("div", { class: "map-box" }, canvas, tip, tools),
+    h("figcaption", {}, caption),
+  );
   const box = h("div", { class: "map-body" }, figure, side);
   const notice = h("div", { class: "map-notice" });
-  const root = h("section", { class: "map-view", "aria-label": "Map" }, h("h2", { class: "visually-hidden" }, "Map"), notice, box);
+  const root = h(
+    "section",
+    { class: "map-view", "aria-label": "Map" },
+    h("h2", { class: "visually-hidden" }, "Map"),
+    notice,
+    box,
+  );
   let shown = "";
   let asked = "";
   /** @type {any[]} */
@@ -72,7 +89,8 @@ export function mapView(app) {
     }
     const place = { ...query, model: app.state.model };
     searching.run(
-      (signal) => Promise.all([ask("/v1/map/query", { body: place, signal }), ask(`/v1/${app.task}`, { body, signal })]),
+      (signal) =>
+        Promise.all([ask("/v1/map/query", { body: place, signal }), ask(`/v1/${app.task}`, { body, signal })]),
       ([point, answer]) => {
         const text = point.absent ?? `The cross is the query: ${point.source}.`;
         setResults(answer.results[0].hits, point.absent ? null : point, text);
@@ -98,13 +116,25 @@ export function mapView(app) {
     branches = root.children;
     put(notice, answer.absent && h("p", { class: "notice" }, `There is no map: ${answer.absent}`));
     box.hidden = Boolean(answer.absent);
-    map.show(answer.points.map((/** @type {number[]} */ [x, y, code], /** @type {number} */ place) => ({ x, y, code, item: answer.items[place], title: answer.titles[place] })));
+    map.show(
+      answer.points.map((/** @type {number[]} */ [x, y, code], /** @type {number} */ place) => ({
+        x,
+        y,
+        code,
+        item: answer.items[place],
+        title: answer.titles[place],
+      })),
+    );
     const sampled = answer.sampled ? ", a sample of the catalogue" : "";
     const [across, up] = answer.shares;
     caption.textContent =
-      `${counted(answer.points.length, "item")}${sampled}, on the ${answer.axes} (${percent(across, 0)} and ${percent(up, 0)} of their variance). ` +
+      `${counted(answer.points.length, "item")}${sampled}, on the ${answer.axes} ` +
+      `(${percent(across, 0)} and ${percent(up, 0)} of their variance). ` +
       "Equal colours share the first code. Scroll or use + and − to zoom, drag or use the arrow keys to move.";
-    canvas.setAttribute("aria-label", `Map of ${counted(answer.points.length, "item")}. Lists beside it have the same.`);
+    canvas.setAttribute(
+      "aria-label",
+      `Map of ${counted(answer.points.length, "item")}. Lists beside it have the same.`,
+    );
     drawSide();
   }
 
@@ -117,7 +147,16 @@ export function mapView(app) {
         h(
           "ol",
           { class: "map-list" },
-          results.hits.slice(0, LISTED).map((hit) => h("li", { on: hover(hit.item) }, app.link({ show: hit.item }, {}, hit.title || hit.item), sidChips(hit.sid))),
+          results.hits
+            .slice(0, LISTED)
+            .map((hit) =>
+              h(
+                "li",
+                { on: hover(hit.item) },
+                app.link({ show: hit.item }, {}, hit.title || hit.item),
+                sidChips(hit.sid),
+              ),
+            ),
         ),
       h("h3", {}, "First codes"),
       h(
@@ -128,12 +167,29 @@ export function mapView(app) {
           const press = () => {
             map.code = map.code === code ? null : code;
             map.draw();
-            for (const other of side.querySelectorAll("[aria-pressed]")) other.setAttribute("aria-pressed", String(Number(/** @type {HTMLElement} */ (other).dataset.code) === map.code));
+            for (const other of side.querySelectorAll("[aria-pressed]"))
+              other.setAttribute(
+                "aria-pressed",
+                String(Number(/** @type {HTMLElement} */ (other).dataset.code) === map.code),
+              );
           };
           return h(
             "li",
             {},
-            h("button", { type: "button", class: "value", "aria-pressed": String(map.code === code), data: { code }, title: name, on: { click: press } }, h("span", { class: "chip", vars: { "--hue": hue(code) } }, String(code)), h("span", { class: "value-name" }, name), h("span", { class: "count" }, number(items))),
+            h(
+              "button",
+              {
+                type: "button",
+                class: "value",
+                "aria-pressed": String(map.code === code),
+                data: { code },
+                title: name,
+                on: { click: press },
+              },
+              h("span", { class: "chip", vars: { "--hue": hue(code) } }, String(code)),
+              h("span", { class: "value-name" }, name),
+              h("span", { class: "count" }, number(items)),
+            ),
           );
         }),
       ),
@@ -199,7 +255,11 @@ export function mapView(app) {
     tip.hidden = !near;
     canvas.classList.toggle("pointing", Boolean(near));
     if (near) {
-      put(tip, h("span", { class: "chip", vars: { "--hue": hue(near.code) } }, String(near.code)), near.title || near.item);
+      put(
+        tip,
+        h("span", { class: "chip", vars: { "--hue": hue(near.code) } }, String(near.code)),
+        near.title || near.item,
+      );
       const [px, py] = map.place(near);
       tip.style.setProperty("--x", `${Math.min(px, canvas.clientWidth - 220)}px`);
       tip.style.setProperty("--y", `${py}px`);

@@ -60,7 +60,11 @@ export function partsLegend(names) {
   return h(
     "ul",
     { class: "legend", "aria-label": "Parts of a score" },
-    [...names].sort((one, other) => place(one) - place(other)).map((name) => h("li", {}, h("i", { vars: { "--colour": colour(name) }, "aria-hidden": "true" }), partName(name))),
+    [...names]
+      .sort((one, other) => place(one) - place(other))
+      .map((name) =>
+        h("li", {}, h("i", { vars: { "--colour": colour(name) }, "aria-hidden": "true" }), partName(name)),
+      ),
   );
 }
 
@@ -75,7 +79,12 @@ export function partsTable(parts) {
     h(
       "tr",
       {},
-      h("th", { scope: "row" }, h("i", { class: "swatch", vars: { "--colour": colour(name) }, "aria-hidden": "true" }), partName(name)),
+      h(
+        "th",
+        { scope: "row" },
+        h("i", { class: "swatch", vars: { "--colour": colour(name) }, "aria-hidden": "true" }),
+        partName(name),
+      ),
       h(
         "td",
         { class: "bar-cell" },
@@ -100,10 +109,29 @@ export function partsTable(parts) {
       h(
         "thead",
         {},
-        h("tr", {}, ["Part", "Share of its weight", "Own score", "Scaled 0–1", "Weight", "Adds"].map((text) => h("th", { scope: "col" }, text))),
+        h(
+          "tr",
+          {},
+          ["Part", "Share of its weight", "Own score", "Scaled 0–1", "Weight", "Adds"].map((text) =>
+            h("th", { scope: "col" }, text),
+          ),
+        ),
       ),
       h("tbody", {}, rows),
-      h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "Fused score"), h("td", { class: "bar-cell" }), h("td"), h("td"), h("td"), h("td", {}, h("strong", {}, number(total, 3))))),
+      h(
+        "tfoot",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, "Fused score"),
+          h("td", { class: "bar-cell" }),
+          h("td"),
+          h("td"),
+          h("td"),
+          h("td", {}, h("strong", {}, number(total, 3))),
+        ),
+      ),
     ),
   );
 }

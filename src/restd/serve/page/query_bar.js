@@ -81,7 +81,11 @@ function historyBar(app) {
         const title = titles.get(item) || item;
         const earlier = () => change([...without(place).slice(0, place - 1), item, ...without(place).slice(place - 1)]);
         const button = (/** @type {string} */ sign, /** @type {string} */ label, /** @type {() => void} */ click) =>
-          h("button", { type: "button", class: "quiet", "aria-label": `${label}: ${title}`, title: label, on: { click } }, sign);
+          h(
+            "button",
+            { type: "button", class: "quiet", "aria-label": `${label}: ${title}`, title: label, on: { click } },
+            sign,
+          );
         return h(
           "li",
           {},
@@ -90,7 +94,12 @@ function historyBar(app) {
           button("×", "Remove", () => change(without(place))),
         );
       }),
-      own.length > 1 && h("li", { class: "bare" }, h("button", { type: "button", class: "quiet", on: { click: () => change([]) } }, "Clear")),
+      own.length > 1 &&
+        h(
+          "li",
+          { class: "bare" },
+          h("button", { type: "button", class: "quiet", on: { click: () => change([]) } }, "Clear"),
+        ),
     );
   }
 

@@ -10,7 +10,8 @@ const LONGEST = 80;
 const SKIPPED = ["id", "title", "description", "text"];
 
 /** Columns that a list shows under the titles. @param {any} model */
-export const listedColumns = (model) => model.columns.filter((/** @type {string} */ name) => !SKIPPED.includes(name)).slice(0, COLUMNS);
+export const listedColumns = (model) =>
+  model.columns.filter((/** @type {string} */ name) => !SKIPPED.includes(name)).slice(0, COLUMNS);
 
 /** A value of a column as text. @param {any} value */
 export function valueText(value) {
@@ -47,7 +48,9 @@ export function resultList(app, hits) {
 
 /** @param {App} app @param {any} hit @param {number} rank @param {number} most */
 function row(app, hit, rank, most) {
-  const values = Object.entries(hit.fields).map(([name, value]) => shortText(name, value)).filter(Boolean);
+  const values = Object.entries(hit.fields)
+    .map(([name, value]) => shortText(name, value))
+    .filter(Boolean);
   return h(
     "li",
     { class: "hit", data: { item: hit.item } },
@@ -55,8 +58,21 @@ function row(app, hit, rank, most) {
     h(
       "div",
       { class: "hit-body" },
-      h("h3", {}, app.link({ view: "why", item: hit.item }, { class: "hit-title" }, hit.title || hit.item, hiddenText(`, rank ${rank}. Why?`))),
-      h("p", { class: "meta" }, values.map((value) => h("span", {}, value))),
+      h(
+        "h3",
+        {},
+        app.link(
+          { view: "why", item: hit.item },
+          { class: "hit-title" },
+          hit.title || hit.item,
+          hiddenText(`, rank ${rank}. Why?`),
+        ),
+      ),
+      h(
+        "p",
+        { class: "meta" },
+        values.map((value) => h("span", {}, value)),
+      ),
       h("p", { class: "ids" }, sidChips(hit.sid), detailButton(app, hit)),
     ),
     h(
@@ -80,6 +96,13 @@ export function skeleton(count) {
   return h(
     "ol",
     { class: "hits", "aria-hidden": "true" },
-    Array.from({ length: count }, () => h("li", { class: "hit waiting" }, h("span", { class: "rank" }), h("div", { class: "hit-body" }, h("i"), h("i"), h("i")))),
+    Array.from({ length: count }, () =>
+      h(
+        "li",
+        { class: "hit waiting" },
+        h("span", { class: "rank" }),
+        h("div", { class: "hit-body" }, h("i"), h("i"), h("i")),
+      ),
+    ),
   );
 }

@@ -19,7 +19,12 @@ export function searchView(app) {
   const facets = facetPanel(app);
   const summary = h("div", { class: "summary" });
   const list = h("div", { class: "list", on: { keydown: move } });
-  const root = h("div", { class: "search-view" }, facets.root, h("section", { class: "results", "aria-label": "Results" }, summary, list));
+  const root = h(
+    "div",
+    { class: "search-view" },
+    facets.root,
+    h("section", { class: "results", "aria-label": "Results" }, summary, list),
+  );
   let shown = "";
 
   /** @param {KeyboardEvent} event */
@@ -41,18 +46,27 @@ export function searchView(app) {
       put(list, welcome(app));
       return;
     }
-    const body = { ...query, ...searchOptions(app.state), fields: listedColumns(app.model), contributions: app.mode === "hybrid" };
+    const body = {
+      ...query,
+      ...searchOptions(app.state),
+      fields: listedColumns(app.model),
+      contributions: app.mode === "hybrid",
+    };
     const key = JSON.stringify(body);
     if (key === shown) return;
     shown = key;
     list.setAttribute("aria-busy", "true");
     if (!list.querySelector(".hit-title")) put(list, skeleton(6));
-    latest.run((signal) => ask(`/v1/${app.task}`, { body, signal }), draw, (problem) => {
-      shown = "";
-      list.removeAttribute("aria-busy");
-      put(summary);
-      put(list, app.problem(problem, update));
-    });
+    latest.run(
+      (signal) => ask(`/v1/${app.task}`, { body, signal }),
+      draw,
+      (problem) => {
+        shown = "";
+        list.removeAttribute("aria-busy");
+        put(summary);
+        put(list, app.problem(problem, update));
+      },
+    );
   }
 
   /** @param {any} answer */
@@ -67,7 +81,11 @@ export function searchView(app) {
         "p",
         {},
         h("strong", {}, counted(hits.length, "result")),
-        h("span", { class: "muted" }, ` in ${number(answer.timing.all)} ms${time} · ${MODE_NAMES[/** @type {"hybrid"} */ (answer.mode)]}`),
+        h(
+          "span",
+          { class: "muted" },
+          ` in ${number(answer.timing.all)} ms${time} · ${MODE_NAMES[/** @type {"hybrid"} */ (answer.mode)]}`,
+        ),
       ),
       parts.length > 0 && partsLegend(parts),
     );
@@ -75,7 +93,13 @@ export function searchView(app) {
       list,
       resultList(app, hits),
       !hits.length && nothing(app),
-      partial && hits.length > 0 && h("p", { class: "muted small after" }, "Fewer than you wanted: no other item meets the filters, or time was up."),
+      partial &&
+        hits.length > 0 &&
+        h(
+          "p",
+          { class: "muted small after" },
+          "Fewer than you wanted: no other item meets the filters, or time was up.",
+        ),
     );
     app.announce(`${counted(hits.length, "result")}. The first is ${hits[0]?.title ?? "none"}.`);
   }
@@ -103,7 +127,26 @@ function welcome(app) {
         ? "Results come as you type. Open one to see why it was found, or name any item to see where it was lost."
         : "Add items that a user has liked. The model says what comes next, and why.",
     ),
-    h("p", {}, app.link({ view: "catalogue" }, {}, "Walk through the catalogue"), " or ", app.link({ view: "map" }, {}, "look at its map"), "."),
-    h("p", { class: "keys small muted" }, h("kbd", {}, "/"), " search ", h("kbd", {}, "↑"), h("kbd", {}, "↓"), " move ", h("kbd", {}, "Enter"), " why ", h("kbd", {}, "Esc"), " back"),
+    h(
+      "p",
+      {},
+      app.link({ view: "catalogue" }, {}, "Walk through the catalogue"),
+      " or ",
+      app.link({ view: "map" }, {}, "look at its map"),
+      ".",
+    ),
+    h(
+      "p",
+      { class: "keys small muted" },
+      h("kbd", {}, "/"),
+      " search ",
+      h("kbd", {}, "↑"),
+      h("kbd", {}, "↓"),
+      " move ",
+      h("kbd", {}, "Enter"),
+      " why ",
+      h("kbd", {}, "Esc"),
+      " back",
+    ),
   );
 }

@@ -32,7 +32,13 @@ export function settingsBar(app) {
   const fields = h("div", { class: "settings-fields", id: "settings-fields" });
   const toggle = h(
     "button",
-    { type: "button", class: "settings-toggle", "aria-expanded": "false", "aria-controls": "settings-fields", on: { click: open } },
+    {
+      type: "button",
+      class: "settings-toggle",
+      "aria-expanded": "false",
+      "aria-controls": "settings-fields",
+      on: { click: open },
+    },
     "Settings",
   );
   const root = h("div", { class: "settings" }, toggle, fields);
@@ -55,12 +61,18 @@ export function settingsBar(app) {
     const active = document.activeElement?.id;
     put(
       fields,
-      !isComparing && Object.keys(models).length > 1 && choice("Model", "model", models, state.model, (model) => ({ model, mode: "", heads: "" })),
-      !isComparing && model.modes.length > 1 && choice("Mode", "mode", modes, state.heads ? "generative" : state.mode, (mode) => ({ mode, heads: "" })),
+      !isComparing &&
+        Object.keys(models).length > 1 &&
+        choice("Model", "model", models, state.model, (model) => ({ model, mode: "", heads: "" })),
+      !isComparing &&
+        model.modes.length > 1 &&
+        choice("Mode", "mode", modes, state.heads ? "generative" : state.mode, (mode) => ({ mode, heads: "" })),
       whole("Results", "k", state.k, info.limits.max_k, "10"),
       whole("Beam", "beam", state.beam, info.limits.max_beam, String(usual)),
       choice("Normalised over", "norm", NORMS, state.norm, (norm) => ({ norm })),
-      !isComparing && model.heads && choice("Horizon heads", "heads", HEADS, state.heads, (heads) => ({ heads, mode: heads ? "generative" : "" })),
+      !isComparing &&
+        model.heads &&
+        choice("Horizon heads", "heads", HEADS, state.heads, (heads) => ({ heads, mode: heads ? "generative" : "" })),
     );
     if (active) document.getElementById(active)?.focus();
   }

@@ -24,7 +24,12 @@ export function whyView(app) {
     pick: (item) => app.go({ item: item.item }),
   });
   const back = h("div", { class: "why-back" });
-  const root = h("article", { class: "why-view", "aria-label": "Why" }, h("div", { class: "why-top" }, back, strip, picker), body);
+  const root = h(
+    "article",
+    { class: "why-view", "aria-label": "Why" },
+    h("div", { class: "why-top" }, back, strip, picker),
+    body,
+  );
   let shown = "";
   let listed = "";
 
@@ -32,13 +37,24 @@ export function whyView(app) {
     const query = queryOf(app.state, app.task);
     put(back, app.link({ view: "search", item: "" }, { class: "back" }, "← Results"));
     if (!query) {
-      put(body, h("div", { class: "empty" }, h("h2", {}, "There is nothing to explain yet"), h("p", {}, "Search first, then open a result.")));
+      put(
+        body,
+        h(
+          "div",
+          { class: "empty" },
+          h("h2", {}, "There is nothing to explain yet"),
+          h("p", {}, "Search first, then open a result."),
+        ),
+      );
       put(strip);
       return;
     }
     updateStrip(query);
     if (!app.state.item) {
-      put(body, h("div", { class: "empty" }, h("h2", {}, "Which item?"), h("p", {}, "Choose a result, or name any item.")));
+      put(
+        body,
+        h("div", { class: "empty" }, h("h2", {}, "Which item?"), h("p", {}, "Choose a result, or name any item.")),
+      );
       return;
     }
     const request = { ...query, ...searchOptions(app.state), item: app.state.item };
@@ -46,12 +62,17 @@ export function whyView(app) {
     if (key === shown) return;
     shown = key;
     body.setAttribute("aria-busy", "true");
-    if (!body.querySelector("h2")) put(body, h("div", { class: "waiting tall" }, h("i"), h("i"), h("i")), hiddenText("Following the beam"));
-    explaining.run((signal) => ask("/v1/explain", { body: request, signal }), draw, (problem) => {
-      shown = "";
-      body.removeAttribute("aria-busy");
-      put(body, app.problem(problem, update));
-    });
+    if (!body.querySelector("h2"))
+      put(body, h("div", { class: "waiting tall" }, h("i"), h("i"), h("i")), hiddenText("Following the beam"));
+    explaining.run(
+      (signal) => ask("/v1/explain", { body: request, signal }),
+      draw,
+      (problem) => {
+        shown = "";
+        body.removeAttribute("aria-busy");
+        put(body, app.problem(problem, update));
+      },
+    );
   }
 
   /** @param {Record<string, any>} query */
@@ -69,9 +90,16 @@ export function whyView(app) {
         const hits = answer.results[0].hits;
         put(
           strip,
-          hits.slice(0, 20).map((/** @type {any} */ hit, /** @type {number} */ place) =>
-            app.link({ item: hit.item }, { title: hit.title, data: { item: hit.item } }, String(place + 1), hiddenText(`: ${hit.title}`)),
-          ),
+          hits
+            .slice(0, 20)
+            .map((/** @type {any} */ hit, /** @type {number} */ place) =>
+              app.link(
+                { item: hit.item },
+                { title: hit.title, data: { item: hit.item } },
+                String(place + 1),
+                hiddenText(`: ${hit.title}`),
+              ),
+            ),
         );
         markCurrent();
       },
@@ -100,9 +128,23 @@ export function whyView(app) {
       h(
         "header",
         { class: "why-head" },
-        h("p", { class: "eyebrow" }, explanation.rank !== null && explanation.rank <= explanation.k ? "Why" : "Why not"),
+        h(
+          "p",
+          { class: "eyebrow" },
+          explanation.rank !== null && explanation.rank <= explanation.k ? "Why" : "Why not",
+        ),
         title,
-        h("p", { class: "ids" }, sidChips(explanation.sid), h("code", {}, explanation.item), h("button", { type: "button", class: "quiet", on: { click: () => app.go({ show: explanation.item }) } }, "Details")),
+        h(
+          "p",
+          { class: "ids" },
+          sidChips(explanation.sid),
+          h("code", {}, explanation.item),
+          h(
+            "button",
+            { type: "button", class: "quiet", on: { click: () => app.go({ show: explanation.item }) } },
+            "Details",
+          ),
+        ),
         h("p", { class: `verdict ${explanation.rank === null ? "lost" : "kept"}` }, sentence),
         aside(explanation),
       ),
@@ -118,7 +160,11 @@ export function whyView(app) {
   /** @param {any} explanation */
   function aside(explanation) {
     if (explanation.rank === null || explanation.lost_at === null) return null;
-    return h("p", { class: "muted" }, `The beam alone lost it at level ${explanation.lost_at}; other parts of the hybrid search proposed it.`);
+    return h(
+      "p",
+      { class: "muted" },
+      `The beam alone lost it at level ${explanation.lost_at}; other parts of the hybrid search proposed it.`,
+    );
   }
 
   /** @param {any} explanation */
@@ -126,9 +172,18 @@ export function whyView(app) {
     const { beam_needed: needed, beam } = explanation;
     if (needed === null || needed <= beam) return null;
     if (needed > app.info.limits.max_beam) {
-      return h("p", { class: "remedy" }, `A beam of ${number(needed)} would keep it; this service allows ${number(app.info.limits.max_beam)}.`);
+      return h(
+        "p",
+        { class: "remedy" },
+        `A beam of ${number(needed)} would keep it; this service allows ${number(app.info.limits.max_beam)}.`,
+      );
     }
-    return h("p", { class: "remedy" }, `A beam of ${number(needed)} keeps it. `, app.link({ beam: needed }, { class: "button" }, `Search with a beam of ${number(needed)}`));
+    return h(
+      "p",
+      { class: "remedy" },
+      `A beam of ${number(needed)} keeps it. `,
+      app.link({ beam: needed }, { class: "button" }, `Search with a beam of ${number(needed)}`),
+    );
   }
 
   /** @param {any} explanation @param {any} tree */
@@ -140,7 +195,8 @@ export function whyView(app) {
       h(
         "p",
         { class: "muted measure" },
-        "Each column is one code of the Semantic ID. A box is a prefix with its log-probability; the number on an edge is what the code adds. ",
+        "Each column is one code of the Semantic ID. A box is a prefix with its log-probability; ",
+        "the number on an edge is what the code adds. ",
         "Grey prefixes were pruned. ",
         h("span", { class: "key-path" }, "The item's path"),
         " is highlighted.",
@@ -153,7 +209,11 @@ export function whyView(app) {
   return { root, update };
 }
 
-/** The service's sentence without the id that the title above stands for. @param {string} sentence @param {string} item */
+/**
+ * The service's sentence without the id that the title above stands for.
+ * @param {string} sentence
+ * @param {string} item
+ */
 function gist(sentence, item) {
   return sentence.startsWith(item) ? `It${sentence.slice(item.length)}` : sentence.replace(item, "this item");
 }
@@ -168,7 +228,12 @@ function figures(explanation) {
     ["Beam", number(explanation.beam), "prefixes kept per level"],
     ["Beam needed", neededText(explanation), "to reach the item"],
   ];
-  if (lost) entries.push(["Lost at", `level ${lost.level + 1}`, lost.gap === null ? "" : `${number(-lost.gap, 2)} below the last survivor`]);
+  if (lost)
+    entries.push([
+      "Lost at",
+      `level ${lost.level + 1}`,
+      lost.gap === null ? "" : `${number(-lost.gap, 2)} below the last survivor`,
+    ]);
   return h(
     "dl",
     { class: "figures" },
@@ -206,7 +271,15 @@ function levelTable(levels) {
       h(
         "table",
         { class: "numbers" },
-        h("thead", {}, h("tr", {}, names.map((name) => (name ? h("th", { scope: "col" }, name) : h("td", {}))))),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            names.map((name) => (name ? h("th", { scope: "col" }, name) : h("td", {}))),
+          ),
+        ),
         h(
           "tbody",
           {},
@@ -215,7 +288,15 @@ function levelTable(levels) {
               "tr",
               {},
               h("th", { scope: "row" }, String(one.level + 1)),
-              [String(one.code), number(one.rank), number(one.candidates), number(one.survivors), number(one.score, 3), number(one.edge, 3), number(one.gap, 3)].map((text) => h("td", {}, text)),
+              [
+                String(one.code),
+                number(one.rank),
+                number(one.candidates),
+                number(one.survivors),
+                number(one.score, 3),
+                number(one.edge, 3),
+                number(one.gap, 3),
+              ].map((text) => h("td", {}, text)),
               h("td", {}, one.rank === null ? "lost before" : one.kept ? "kept" : "lost here"),
             ),
           ),
