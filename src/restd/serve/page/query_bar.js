@@ -47,6 +47,8 @@ function textBar(app) {
     input,
     h("kbd", { "aria-hidden": "true", title: "Press / to search" }, "/"),
   );
+  // the browser's back button also changes what somebody has just typed
+  addEventListener("popstate", () => (input.value = app.state.q));
   function update() {
     if (document.activeElement !== input || input.value.trim() === "") input.value = app.state.q;
   }

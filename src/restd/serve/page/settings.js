@@ -55,7 +55,7 @@ export function settingsBar(app) {
     const key = JSON.stringify([state.k, state.beam, state.mode, state.norm, state.heads, state.model, isComparing]);
     if (key === shown) return;
     shown = key;
-    const usual = model.beams[app.mode];
+    const usual = model.beams[app.mode] ?? "";
     const models = Object.fromEntries(Object.keys(info.models).map((name) => [name, modelName(app, name)]));
     const modes = { "": `Default: ${MODE_NAMES[/** @type {"hybrid"} */ (model.default_mode)]}`, ...MODE_NAMES };
     const active = document.activeElement?.id;
