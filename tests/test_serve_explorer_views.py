@@ -116,6 +116,7 @@ def test_a_title_with_markup_is_text_everywhere(visit, reader):
 def test_a_service_with_keys_asks_for_one_and_keeps_it_out_of_the_address(visit):
     visit.expected_statuses.add(401)
     page = visit(f"?q={QUERY}", key=None)
+    page.get_by_text("Ask whoever runs it").first.wait_for()
     page.get_by_role("button", name="Enter a key").click()
     page.get_by_role("textbox", name="Key").fill("not-the-key-of-anyone")
     page.get_by_role("button", name="Continue").click()

@@ -73,7 +73,10 @@ export async function ask(path, { query, body, signal } = {}) {
   const values = await response.json().catch(() => null);
   if (!response.ok || values === null) {
     const seconds = Number(response.headers.get("Retry-After"));
-    const message = values?.error?.message ?? `The answer has the status ${response.status} and cannot be read.`;
+    const unkeyed = response.status === 401 && !key.get();
+    const message = unkeyed
+      ? "This service answers only those who have one. Ask whoever runs it."
+      : (values?.error?.message ?? `The answer has the status ${response.status} and cannot be read.`);
     throw new Problem(response.status, message, values?.error?.field ?? null, seconds || null);
   }
   values.timing = {
