@@ -64,6 +64,64 @@ def served_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def explored(served_run, tmp_path_factory):
+    """A service for the explorer: two models, keys, and an item whose title would be a script."""
+    from tests.browser import HOSTILE, need_chromium
+    from tests.serving import WRITE, service, write_keys
+    from tests.training import run
+
+    need_chromium()
+    folder = tmp_path_factory.mktemp("explored")
+    plain = run(served_run.parent / "index", served_run.parent / "data", folder / "plain", updates=5).folder.parent
+    words = [
+        "--model",
+        served_run,
+        "--beside",
+        plain,
+        "--api-key-file",
+        write_keys(folder),
+        "--state",
+        folder / "state",
+    ]
+    with service(*words, "--state", folder / "state") as running:
+        with running.client(WRITE) as client:
+            item = {"id": 'a"<b>/1', "title": HOSTILE, "category": ["Home", "desk"]}
+            response = client.put("/v1/items", json={"items": [item]})
+            assert response.status_code == 200, response.text
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A Chromium; not for the whole session, as it has an event loop that other tests would meet."""
+    from tests.browser import launched
+
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(browser, explored):
+    """Open the page; in the end there was no error on the console and no request to another host."""
+    from tests.browser import Visit
+
+    visit = Visit(browser, explored.url)
+    yield visit
+    visit.close()
+    assert not visit.ran, "a title was run"
+    assert visit.faults == []
+
+
+@pytest.fixture(scope="module")
+def reader(explored):
+    """Reads from the explorer's service."""
+    from tests.serving import READ
+
+    with explored.client(READ) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
 def sentence_encoder(tmp_path_factory):
     """A tiny sentence-transformers model of random weights; nobody trains it."""
     from restd.encode import load_encoder

@@ -303,6 +303,7 @@ def test_info_says_what_is_served(client, model, served_run):
     assert (info["items"], info["task"], info["snapshot"]) == (60, "search", model.hash)
     assert info["modes"] == ["generative", "hybrid"]
     assert info["default_mode"] == "hybrid"
+    assert info["beams"] == {"generative": 100, "hybrid": 40}
     assert info["parts"] == {"generator": 1.0, "bm25": 0.5}
     assert info["limits"]["max_queries"] == 4
     assert info["limits"]["max_items"] == ItemLimits().items

@@ -301,6 +301,13 @@ def test_facets_of_a_filter_are_those_of_its_items(client, snapshot):
     assert facets["color"]["missing"] == colours.count(None)
 
 
+def test_prose_is_no_facet_of_the_few_items_that_a_filter_leaves(client, snapshot):
+    price = max(snapshot.items.column("price").to_pylist())
+    facets = good(client.get("/v1/facets", params={"where": [f"price>={price}"]}))["facets"]
+    assert {facet["column"] for facet in facets} <= {"category", "brand", "color", "price", "popularity"}
+    assert sum(value["count"] for facet in facets if facet["column"] == "brand" for value in facet["values"]) < 5
+
+
 @pytest.mark.parametrize("where", ["nonsense", "nothing=1", "price<=cheap", "brand=nobody at all", "category<3"])
 def test_a_bad_filter_is_refused(client, where):
     problem(client.get("/v1/facets", params={"where": where}), 422, "where")

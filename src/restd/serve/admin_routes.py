@@ -10,7 +10,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from restd._version import __version__
+from restd.data import Task
 from restd.errors import ConfigError, RestdError
+from restd.search import SearchOptions
+from restd.search.options import Mode
 from restd.serve.gate import trace_of
 from restd.serve.item_fields import ItemLimits
 from restd.serve.item_updates import state_folder
@@ -34,6 +37,7 @@ class ModelInfo(BaseModel):
     columns: list[str]
     modes: list[str]
     default_mode: str
+    beams: dict[str, int] = Field(description="Prefixes kept at every level in each mode, where a request names none.")
     parts: dict[str, float]
     heads: bool
     loaded: str
@@ -149,6 +153,7 @@ def _exchanged(state: ServerState, source: ModelSource, name: str) -> ServedMode
 def model_info(served: ServedModel) -> ModelInfo:
     """What clients may know of a model; no folder of this machine is in it."""
     fusion = served.retriever.fusion
+    modes: list[Mode] = ["generative", "hybrid"] if served.is_fitted else ["generative"]
     return ModelInfo(
         name=served.name,
         task=served.task,
@@ -157,12 +162,19 @@ def model_info(served: ServedModel) -> ModelInfo:
         layout=dict(served.layout),
         items=len(served.snapshot),
         columns=list(served.columns),
-        modes=["generative", "hybrid"] if served.is_fitted else ["generative"],
+        modes=list(modes),
         default_mode=served.default_mode(),
+        beams={mode: _usual_beam(mode, served.task) for mode in modes},
         parts={} if fusion is None else dict(fusion.weights),
         heads=served.retriever.heads is not None,
         loaded=_time(served.loaded_at),
     )
+
+
+def _usual_beam(mode: Mode, task: Task) -> int:
+    beam = SearchOptions(mode=mode).settled(task).beam
+    assert beam is not None, "settled options have one"
+    return beam
 
 
 def _time(seconds: float) -> str:

@@ -19,7 +19,15 @@ def make_app(state: ServerState) -> "FastAPI":
         from fastapi.middleware.cors import CORSMiddleware
     except ImportError as error:
         raise MissingExtraError("fastapi", extra="serve", purpose="restd serve") from error
-    from restd.serve import admin_routes, docs_page, explore_routes, item_routes, problem_handlers, search_routes
+    from restd.serve import (
+        admin_routes,
+        docs_page,
+        explore_routes,
+        item_routes,
+        page_routes,
+        problem_handlers,
+        search_routes,
+    )
     from restd.serve.gate import Gate
 
     @asynccontextmanager
@@ -41,7 +49,7 @@ def make_app(state: ServerState) -> "FastAPI":
         redoc_url=None,
         lifespan=lifespan,
     )
-    for routes in (search_routes, item_routes, explore_routes, admin_routes, docs_page):
+    for routes in (search_routes, item_routes, explore_routes, admin_routes, docs_page, page_routes):
         app.include_router(routes.router(state))
     problem_handlers.install(app)
     app.add_middleware(Gate, state=state)

@@ -80,7 +80,9 @@ class Facets:
         key = tuple(where)
         if key not in self._known:
             keep = self.snapshot.matching(key)
-            self._known[key] = list(measure_facets(self.snapshot, self.columns, keep=keep, limit=self.limit))
+            # prose is prose of the whole catalogue: few items may well have few texts
+            columns = [facet.column for facet in self.of()] if key else self.columns
+            self._known[key] = list(measure_facets(self.snapshot, columns, keep=keep, limit=self.limit))
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
