@@ -12,6 +12,7 @@ from typing import Any
 
 from restd.errors import ConfigError, MissingExtraError
 from restd.serve.app import make_app
+from restd.serve.connections import bounded, drop_lost_clients, most_connections
 from restd.serve.model_state import ServedModel, ServerState
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ def serve(
     """
     try:
         import uvicorn
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
     except ImportError as error:
         raise MissingExtraError("uvicorn", extra="serve", purpose="restd serve") from error
 
@@ -59,6 +61,7 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bytes that are no HTTP are no news
     config = uvicorn.Config(
         make_app(state),
+        http=bounded(AutoHTTPProtocol, most=most_connections()),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -144,6 +147,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        drop_lost_clients(listener)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
     except OSError as error:
