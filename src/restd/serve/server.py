@@ -17,7 +17,8 @@ from restd.serve.model_state import ServedModel, ServerState
 
 logger = logging.getLogger(__name__)
 _KEEP_ALIVE = 75
-_BACKLOG = 2048
+_BACKLOG, _ACCEPTED_TOGETHER = 2048, 16
+"""Connections that may wait for us, and how many of them are accepted before any is looked at."""
 _WATCH, _TICK = 0.05, 0.01
 """Seconds between two looks: for a signal, and for the end of the last request."""
 _QUIET_TICKS = 5
@@ -52,6 +53,10 @@ def serve(
     class Server(uvicorn.Server):
         """Leaves its end to us: signals are neither repeated nor do they close the socket at once."""
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            listener.listen(_BACKLOG)  # asyncio takes one number for both, and accepts all of them in one go
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             del frame
             if state.is_stopping:
@@ -62,6 +67,7 @@ def serve(
     config = uvicorn.Config(
         make_app(state),
         http=bounded(AutoHTTPProtocol, most=most_connections()),
+        backlog=_ACCEPTED_TOGETHER,  # or too many are accepted before the first is refused
         log_config=None,
         access_log=False,
         server_header=False,
