@@ -125,7 +125,7 @@ def test_what_would_come_too_late_is_refused_at_once_and_an_idle_model_tries_any
         await until(lambda: queue.is_busy)
         pending = asyncio.ensure_future(queue.submit(Doubling("", [], gate), list(range(9))))
         await until(lambda: queue.waiting == 9)
-        with pytest.raises(OverloadedError, match="9 queries are waiting, .* would probably come too late") as refusal:
+        with pytest.raises(OverloadedError, match=r"9 queries are waiting, .* would probably come too late") as refusal:
             await queue.submit(Doubling("", [], gate), [1], deadline=time.monotonic() + 0.5)
         assert queue.waiting == 9
         patient = asyncio.ensure_future(queue.submit(Doubling("", [], gate), [1], deadline=time.monotonic() + PATIENCE))

@@ -5,8 +5,9 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,12 @@ QUICK = Sizes(rounds=2, burst=32, alone=20, seconds=1.0, queries=1_000)
 
 
 def bench_serve(items: int = 3_000, model: Path | None = None, quick: bool = False) -> dict[str, Any]:
-    """Drive the real server, as a process, with requests that arrive at a fixed rate.
+    """Drive the real server, as a process, with requests that arrive at a fixed rate; every answer is checked.
+
+    A request has one query. A beam of 10 leaves room in the processor for other queries, so batches gain there
+    (`batching_gain`); with the default beam of 100 a single query fills a core (`batching_gain_default_beam`).
+    `overhead` compares lone requests with the bare library, at the default beam. Overload is twice what a burst was
+    answered at, with a deadline that the queue alone would use up.
 
     Args:
         items: in the generated shop, whose model has random weights.
@@ -94,6 +100,7 @@ def measure(items: int, model: Path | None, sizes: Sizes) -> dict[str, Any]:
         "batching_gain_default_beam": saturation["default"]["gain"],
         "overhead": overhead["default"]["ratio"],
         "overhead_narrow_beam": overhead["narrow"]["ratio"],
+        "overhead_processor_time": overhead["default"]["processor_time_ratio"],
         "overload_goodput": overload["ratio"],
         "p99_over_p50": steady["p99_over_p50"],
         "wrong_answers": session.wrong,
@@ -125,6 +132,7 @@ class _Workload:
             "default": SearchOptions(k=_K, mode=mode).settled(served.task, seen=served.task == "search"),
         }
         """How each kind of request searches."""
+        self._expected: dict[tuple[int, str], list[Hit]] = {}
 
     @cached_property
     def queries(self) -> Sequence[Query]:
@@ -137,13 +145,17 @@ class _Workload:
         ids = snapshot.ids.to_pylist()
         return [History(tuple(ids[row : row + 5])) for row in rows]
 
-    def answers(self, name: str) -> list[list[Hit]]:
-        """What the library finds for every query."""
-        return [self.search(number, name) for number in range(len(self.queries))]
-
     def search(self, number: int, name: str) -> list[Hit]:
         """Answer one query with the library."""
-        return self.served.retriever.snapshot_search.hits([self.queries[number]], self.options[name])[0]
+        query = self.queries[number % len(self.queries)]
+        return self.served.retriever.snapshot_search.hits([query], self.options[name])[0]
+
+    def expected(self, number: int, name: str) -> list[Hit]:
+        """The same, computed once."""
+        place = number % len(self.queries), name
+        if place not in self._expected:
+            self._expected[place] = self.search(*place)
+        return self._expected[place]
 
     def seconds_per_query(self, batch: int) -> float:
         """Time of a query with a narrow beam in a full batch."""
@@ -172,7 +184,6 @@ class _Session:
     checked: int = 0
     wrong: int = 0
     errors: int = 0
-    _expected: dict[str, list[list[Hit]]] = field(default_factory=dict)
 
     def offer(
         self, server: ServerProcess, name: str, count: int, *, rate: float = math.inf, may_be_late: bool = False
@@ -191,13 +202,10 @@ class _Session:
             await loop.close()
 
     def _check(self, replies: Iterable[Reply], name: str, *, may_be_late: bool) -> None:
-        if name not in self._expected:
-            self._expected[name] = self.work.answers(name)
-        expected = self._expected[name]
         for reply in replies:
             if reply.is_answered:
                 self.checked += 1
-                self.wrong += not same_answer(json.loads(reply.body), expected[reply.number % len(expected)])
+                self.wrong += not same_answer(json.loads(reply.body), self.work.expected(reply.number, name))
             elif reply.is_broken or (reply.status >= 500 and not (may_be_late and reply.status == _LATE)):
                 self.errors += 1
 
@@ -224,17 +232,28 @@ class _Session:
         return results
 
     def overhead(self, server: ServerProcess, name: str) -> dict[str, Any]:
-        """Median of a lone request over that of the bare library, for the same queries in turn."""
+        """Median of a lone request over that of the bare library, for the same queries in turn.
+
+        On a busy machine every process that wakes up waits for the others, and a request wakes several. The ratio of
+        processor time is free of that; it leaves out the client.
+        """
         loop, replies = OpenLoop(server.url), []
         count = len(self.work.queries)
         requests = [self.work.request(number, name) for number in range(count)]
 
+        own_cpu: list[float] = []
+
         def ask(number: int) -> None:
             replies.extend(self.runner.run(loop.offer([requests[number % count]])))
 
-        seconds = interleaved(
-            {"http": ask, "library": lambda number: self.work.search(number % count, name)}, self.sizes.alone
-        )
+        def search(number: int) -> None:
+            before = time.process_time()
+            self.work.search(number, name)
+            own_cpu.append(time.process_time() - before)
+
+        before = server.cpu_seconds()
+        seconds = interleaved({"http": ask, "library": search}, self.sizes.alone)
+        cpu = {"http": server.cpu_seconds() - before, "library": sum(own_cpu)}
         self.runner.run(loop.close())
         in_order = (replace(reply, number=number) for number, reply in enumerate(replies))
         self._check(in_order, name, may_be_late=False)
@@ -245,6 +264,8 @@ class _Session:
             **medians,
             "extra_median": float(np.median(extra)),
             "extra_spread": spread(extra),
+            "processor_time": {side: 1e3 * value / len(replies) for side, value in cpu.items()},
+            "processor_time_ratio": cpu["http"] / cpu["library"],
             "queries": self.sizes.alone,
         }
 

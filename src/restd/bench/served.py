@@ -53,6 +53,11 @@ class ServerProcess:
         """Resident size of the server now."""
         return self.process.memory_info().rss
 
+    def cpu_seconds(self) -> float:
+        """Processor time of the server so far."""
+        times = self.process.cpu_times()
+        return times.user + times.system
+
 
 @contextmanager
 def server_of(model: Path, *words: str | int) -> Iterator[ServerProcess]:

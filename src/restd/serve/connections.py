@@ -5,7 +5,7 @@ Bodies are bounded by the gate, and connections without a request by uvicorn's k
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, cast
 
 _HEAD_SECONDS = 10.0
 """From the first byte of a request, or from the connection, until the head is there."""
@@ -36,6 +36,56 @@ def drop_lost_clients(listener: socket.socket) -> None:
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+class _Bounded:
+    """What a slow client cannot keep: mixed into one of uvicorn's HTTP protocols."""
+
+    most: int
+    head_seconds: float
+    connections: set[Any]
+    transport: asyncio.Transport
+    cycle: Any
+    _head_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self._is_between_requests and self._head_timer is None
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin to wait for a head, where there is room."""
+        cast("Any", super()).connection_made(transport)
+        if len(self.connections) > self.most:
+            idle = next((other for other in self.connections if other.is_idle), None)
+            (self if idle is None else idle).transport.abort()
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; bytes that do not complete a head are the beginning of one."""
+        cast("Any", super()).data_received(data)
+        if self._is_between_requests:
+            self._await_head()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the head that never came."""
+        self._stop_waiting()
+        cast("Any", super()).connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = asyncio.get_running_loop().call_later(self.head_seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
 def bounded(protocol: type, *, most: int, head_seconds: float = _HEAD_SECONDS) -> type:
     """One of uvicorn's HTTP protocols, for clients that may be slow or many.
 
@@ -47,49 +97,4 @@ def bounded(protocol: type, *, most: int, head_seconds: float = _HEAD_SECONDS) -
         most: connections at a time.
         head_seconds: how long the head of a request may take.
     """
-    base: Any = protocol
-
-    class BoundedProtocol(base):
-        """A connection that a slow client cannot keep."""
-
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self._head_timer: asyncio.TimerHandle | None = None
-
-        @property
-        def is_idle(self) -> bool:
-            """Whether no request is being read or answered."""
-            return self._is_between_requests and self._head_timer is None
-
-        @property
-        def _is_between_requests(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > most:
-                idle = next((other for other in self.connections if other.is_idle), None)
-                (self if idle is None else idle).transport.abort()
-            self._await_head()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self._is_between_requests:
-                self._await_head()
-            else:
-                self._stop_waiting()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            super().connection_lost(exc)
-
-        def _await_head(self) -> None:
-            if self._head_timer is None:
-                self._head_timer = asyncio.get_running_loop().call_later(head_seconds, self.transport.abort)
-
-        def _stop_waiting(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-    return BoundedProtocol
+    return type("BoundedProtocol", (_Bounded, protocol), {"most": most, "head_seconds": head_seconds})
