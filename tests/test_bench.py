@@ -137,7 +137,7 @@ def test_serve_measures_the_real_server_and_checks_its_answers():
     measured = serve.measure(1_000, None, sizes)
     assert (measured["wrong_answers"], measured["server_errors"]) == (0, 0)
     # two rounds of bursts for two servers and beams, lone requests, a steady block of 20, the memory's, the overload's
-    assert measured["checked_answers"] >= 4 * 2 * 2 * 2 + 2 * 4 + 20 + 10 + 2 * 4
+    assert measured["checked_answers"] >= 4 * 2 * 2 * 2 + 2 * 3 + 2 * 20 + 10 + 2 * 4
     assert measured["beams"] == {"narrow": 10, "default": 100}
     assert set(measured["wanted"]) <= set(measured)
     for name in ("batching_gain", "batching_gain_default_beam", "overhead", "overhead_narrow_beam"):

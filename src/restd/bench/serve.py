@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from restd.bench.measure import interleaved, machine
+from restd.bench.measure import interleaved, machine, timed
 from restd.bench.open_loop import OpenLoop, Reply, post
 from restd.bench.served import ServerProcess, server_of, write_shop_model
 from restd.data import History, Query
@@ -49,16 +49,18 @@ class Sizes:
         alone: queries that are timed one at a time.
         seconds: length of a block with a fixed rate.
         queries: queries until the memory is read again.
+        limit: seconds after which nothing is repeated any more, for each figure; the memory has twice as many.
     """
 
     rounds: int = 5
-    burst: int = 96
+    burst: int = 64
     alone: int = 100
     seconds: float = 3.0
     queries: int = 10_000
+    limit: float = 25.0
 
 
-QUICK = Sizes(rounds=2, burst=32, alone=20, seconds=1.0, queries=1_000)
+QUICK = Sizes(rounds=2, burst=32, alone=20, seconds=1.0, queries=1_000, limit=5.0)
 
 
 def bench_serve(items: int = 3_000, model: Path | None = None, quick: bool = False) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def measure(items: int, model: Path | None, sizes: Sizes) -> dict[str, Any]:
             before = batching.resident_bytes()
             overhead = {name: session.overhead(batching, name) for name in work.options}
             steady = session.steady(batching, rate=0.7 * saturation["narrow"]["queries_per_second"]["batching"])
-            session.fill(batching)
+            sent = session.fill(batching)
             growth = batching.resident_bytes() / before - 1
         deadline = max(100, math.ceil(1e3 * _DEADLINE_BATCHES * Limits().max_batch * seconds_per_query))
         with server_of(path, "--deadline-ms", deadline) as hurried:
@@ -111,7 +113,7 @@ def measure(items: int, model: Path | None, sizes: Sizes) -> dict[str, Any]:
         "overhead_milliseconds": overhead,
         "at_70_percent": steady,
         "overload": {**overload, "deadline_ms": deadline},
-        "memory": {"megabytes": round(before / 1e6, 1), "queries": sizes.queries},
+        "memory": {"megabytes": round(before / 1e6, 1), "queries": sent},
         "checked_answers": session.checked,
         "task": work.served.task,
         "items": len(work.served.snapshot),
@@ -209,16 +211,23 @@ class _Session:
             elif reply.is_broken or (reply.status >= 500 and not (may_be_late and reply.status == _LATE)):
                 self.errors += 1
 
+    def rounds(self) -> Iterator[int]:
+        """Numbers of rounds, as many as there is time for; the first one, 0, warms up."""
+        end = time.monotonic() + self.sizes.limit
+        for number in range(self.sizes.rounds + 1):
+            if number < 2 or time.monotonic() < end:
+                yield number
+
     def saturation(self, batching: ServerProcess, single: ServerProcess) -> dict[str, Any]:
         """Queries per second when all arrive together: with batches, and one at a time."""
         sides, results = {"batching": batching, "single": single}, {}
         for name in self.work.options:
             speeds: dict[str, list[float]] = {side: [] for side in sides}
-            for number in range(self.sizes.rounds + 1):
+            for number in self.rounds():
                 order = list(sides) if number % 2 else list(sides)[::-1]
                 for side in order:
                     replies = self.offer(sides[side], name, self.sizes.burst)
-                    if number:  # the first round warms up
+                    if number:
                         speeds[side].append(goodput(replies))
             medians = {side: float(np.median(values)) for side, values in speeds.items()}
             gains = np.array(speeds["batching"]) / np.array(speeds["single"])
@@ -227,7 +236,7 @@ class _Session:
                 "gain_spread": spread(gains),
                 "queries_per_second": medians,
                 "burst": self.sizes.burst,
-                "rounds": self.sizes.rounds,
+                "rounds": len(gains),
             }
         return results
 
@@ -239,6 +248,8 @@ class _Session:
         """
         loop, replies = OpenLoop(server.url), []
         count = len(self.work.queries)
+        alone, _ = timed(lambda: self.work.search(0, name))
+        pairs = max(2, min(self.sizes.alone, int(self.sizes.limit / (2 * alone))))
         requests = [self.work.request(number, name) for number in range(count)]
 
         own_cpu: list[float] = []
@@ -252,7 +263,7 @@ class _Session:
             own_cpu.append(time.process_time() - before)
 
         before = server.cpu_seconds()
-        seconds = interleaved({"http": ask, "library": search}, self.sizes.alone)
+        seconds = interleaved({"http": ask, "library": search}, pairs)
         cpu = {"http": server.cpu_seconds() - before, "library": sum(own_cpu)}
         self.runner.run(loop.close())
         in_order = (replace(reply, number=number) for number, reply in enumerate(replies))
@@ -266,15 +277,17 @@ class _Session:
             "extra_spread": spread(extra),
             "processor_time": {side: 1e3 * value / len(replies) for side, value in cpu.items()},
             "processor_time_ratio": cpu["http"] / cpu["library"],
-            "queries": self.sizes.alone,
+            "queries": pairs,
         }
 
     def steady(self, server: ServerProcess, *, rate: float) -> dict[str, Any]:
         """Latencies at a rate that the service can keep up with."""
         count = max(20, int(rate * self.sizes.seconds))
         ratios, latencies = [], []
-        for _ in range(self.sizes.rounds):
+        for number in self.rounds():
             seconds = [reply.seconds for reply in self.offer(server, "narrow", count, rate=rate) if reply.is_answered]
+            if not number:
+                continue
             latencies += seconds
             ratios.append(np.percentile(seconds, 99) / np.median(seconds))
         return {
@@ -290,14 +303,14 @@ class _Session:
         """Answers in time per second at twice the capacity, over those at the capacity; both in turn."""
         in_time: dict[str, list[float]] = {"capacity": [], "twice": []}
         statuses: dict[int, int] = {}
-        for number in range(self.sizes.rounds + 1):
+        for number in self.rounds():
             capacity = goodput(self.offer(server, "narrow", self.sizes.burst, may_be_late=True))
             loads = {"capacity": capacity, "twice": 2 * capacity}
             for load in list(loads) if number % 2 else list(loads)[::-1]:
                 rate = max(1.0, loads[load])
                 count = max(1, int(rate * self.sizes.seconds))
                 replies = self.offer(server, "narrow", count, rate=rate, may_be_late=True)
-                if not number:  # the first round warms up
+                if not number:
                     continue
                 in_time[load].append(goodput(replies, deadline=deadline))
                 if load == "twice":
@@ -307,14 +320,17 @@ class _Session:
         return {
             "ratio": float(np.median(ratios)),
             "spread": spread(ratios),
+            "rounds": len(ratios),
             "in_time_per_second": {load: float(np.median(values)) for load, values in in_time.items()},
             "statuses_at_twice": {str(status): count for status, count in sorted(statuses.items())},
         }
 
-    def fill(self, server: ServerProcess) -> None:
-        """Send queries until the server has answered as many as were wanted."""
-        for start in range(0, self.sizes.queries, _QUERIES):
-            self.offer(server, "narrow", min(_QUERIES, self.sizes.queries - start))
+    def fill(self, server: ServerProcess) -> int:
+        """Send queries until the server has answered as many as were wanted, or time is up; returns how many."""
+        end, sent = time.monotonic() + 2 * self.sizes.limit, 0
+        while sent < self.sizes.queries and time.monotonic() < end:
+            sent += len(self.offer(server, "narrow", min(_QUERIES, self.sizes.queries - sent)))
+        return sent
 
 
 def goodput(replies: Sequence[Reply], *, deadline: float = math.inf) -> float:
