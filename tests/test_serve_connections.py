@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 import httpx
 import pytest
 import uvicorn
+from fastapi.testclient import TestClient
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from restd.serve import connections
+from restd.serve import ServedModel, ServerState, connections, make_app
 from restd.serve.connections import bounded, drop_lost_clients, most_connections
 from restd.serve.server import listen
 from tests.serving import WAIT, process, wait_for
@@ -218,3 +219,15 @@ def test_the_server_answers_while_more_clients_are_connected_than_it_may_open_fi
 
             wait_for(ready, what="an answer")
             assert client.post("/v1/search", json={"query": "oak desk"}).status_code == 200
+
+
+def test_methods_that_clients_make_up_are_one_counter(served_run):
+    state = ServerState.of()
+    state.put(ServedModel.load(served_run))
+    with TestClient(make_app(state)) as client:
+        for number in range(20):
+            assert client.request(f"METHOD{number}", "/v1/search", json={}).status_code == 405
+        counters = [
+            line for line in client.get("/metrics").text.splitlines() if line.startswith("restd_requests_total")
+        ]
+    assert counters == ['restd_requests_total{method="any",route="/v1/search",status="405"} 20.0']
