@@ -57,7 +57,7 @@ class Sizes:
     alone: int = 100
     seconds: float = 3.0
     queries: int = 10_000
-    limit: float = 25.0
+    limit: float = 20.0
 
 
 QUICK = Sizes(rounds=2, burst=32, alone=20, seconds=1.0, queries=1_000, limit=5.0)

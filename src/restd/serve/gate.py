@@ -227,12 +227,14 @@ async def _read(receive: Receive, limit: int) -> bytes:
         if message["type"] == "http.disconnect":
             return b""
         body += message.get("body", b"")
+        is_whole = not message.get("more_body", False)
         if len(body) > limit:
             size = len(body)
             body.clear()
-            await _discard(receive, _DISCARDED)
+            if not is_whole:  # or we would wait for bytes that never come
+                await _discard(receive, _DISCARDED)
             raise _too_large(size, limit)
-        if not message.get("more_body", False):
+        if is_whole:
             return bytes(body)
 
 
