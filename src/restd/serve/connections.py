@@ -59,7 +59,7 @@ class _Bounded:
         """Begin to wait for a head, where there is room."""
         cast("Any", super()).connection_made(transport)
         if len(self.connections) > self.most:
-            idle = next((other for other in self.connections if other.is_idle), None)
+            idle = next((other for other in self.connections if other is not self and other.is_idle), None)
             (self if idle is None else idle).transport.abort()
         self._await_head()
 
