@@ -128,3 +128,24 @@ def few(fitting_queries):
     from restd.evaluate import some_queries
 
     return lambda data, snapshot: some_queries(fitting_queries(data, snapshot), 6)
+
+
+def test_serve_measures_the_real_server_and_checks_its_answers():
+    from restd.bench import serve
+
+    sizes = serve.Sizes(rounds=1, burst=4, alone=3, seconds=0.2, queries=10)
+    measured = serve.measure(1_000, None, sizes)
+    assert (measured["wrong_answers"], measured["server_errors"]) == (0, 0)
+    # two rounds of bursts for two servers and beams, lone requests, a steady block of 20, the memory's, the overload's
+    assert measured["checked_answers"] >= 4 * 2 * 2 * 2 + 2 * 3 + 2 * 20 + 10 + 2 * 4
+    assert measured["beams"] == {"narrow": 10, "default": 100}
+    assert set(measured["wanted"]) <= set(measured)
+    for name in ("batching_gain", "batching_gain_default_beam", "overhead", "overhead_narrow_beam"):
+        assert measured[name] > 0
+    assert measured["overhead_processor_time"] > 0
+    assert measured["p99_over_p50"] >= 1
+    assert measured["overload"]["statuses_at_twice"].keys() <= {"200", "429", "504"}
+    assert set(measured["overload"]["in_time_per_second"]) == {"capacity", "twice"}
+    assert measured["memory"]["queries"] == 10
+    assert measured["machine"]["cores"] >= 1
+    assert "memory_growth" in measured

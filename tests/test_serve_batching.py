@@ -114,6 +114,65 @@ def test_a_crowd_is_waited_for():
     assert work.batches == [[0, 1], [2, 3]]
 
 
+def test_what_would_come_too_late_is_refused_at_once_and_an_idle_model_tries_anything():
+    """A request that is computed after its deadline is answered to nobody, and makes those behind it late as well."""
+    gate = threading.Event()
+
+    async def scenario(queue):
+        await queue.run(lambda: time.sleep(0.2))  # so a query takes 0.2 s
+        assert await queue.run(lambda: "tried", deadline=time.monotonic() + 0.19) == "tried"
+        blocking = asyncio.ensure_future(queue.submit(Doubling("", [], gate), [0]))
+        await until(lambda: queue.is_busy)
+        pending = asyncio.ensure_future(queue.submit(Doubling("", [], gate), list(range(9))))
+        await until(lambda: queue.waiting == 9)
+        with pytest.raises(OverloadedError, match=r"9 queries are waiting, .* would probably come too late") as refusal:
+            await queue.submit(Doubling("", [], gate), [1], deadline=time.monotonic() + 0.5)
+        assert queue.waiting == 9
+        patient = asyncio.ensure_future(queue.submit(Doubling("", [], gate), [1], deadline=time.monotonic() + PATIENCE))
+        await until(lambda: queue.waiting == 10)
+        gate.set()
+        await asyncio.gather(blocking, pending, patient)
+        return int(refusal.value.headers["Retry-After"])
+
+    assert running(scenario) >= 1
+
+
+@pytest.mark.parametrize("error", [StopIteration, SystemExit, KeyboardInterrupt])
+def test_no_error_of_the_work_ends_the_queue(error):
+    def ending():
+        raise error
+
+    async def scenario(queue):
+        with pytest.raises(RuntimeError, match=f"ended with {error.__name__}"):
+            await queue.run(ending)
+        return await queue.run(lambda: "still there", deadline=time.monotonic() + PATIENCE)
+
+    assert running(scenario) == "still there"
+
+
+def test_a_rare_kind_of_request_does_not_starve_behind_a_common_one():
+    """New requests of one kind join earlier ones, but the one that waits longest always goes first."""
+    gate, batches = threading.Event(), []
+
+    class Logged(Doubling):
+        def __call__(self, queries):
+            batches.append(self.name)
+            return super().__call__(queries)
+
+    async def scenario(queue):
+        blocking = asyncio.ensure_future(queue.submit(Logged("common", [], gate), [0]))
+        await until(lambda: queue.is_busy)
+        rare = asyncio.ensure_future(queue.submit(Logged("rare"), [1]))
+        await until(lambda: queue.waiting == 1)
+        crowd = [asyncio.ensure_future(queue.submit(Logged("common"), [number])) for number in range(20)]
+        await until(lambda: queue.waiting == 21)
+        gate.set()
+        await asyncio.gather(blocking, rare, *crowd)
+
+    running(scenario, max_batch=4)
+    assert batches[:3] == ["common", "rare", "common"]
+
+
 def test_the_bound_counts_queries_and_the_refusal_says_when_to_come_again():
     gate = threading.Event()
     work = Doubling("", [], gate)

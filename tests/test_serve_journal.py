@@ -291,3 +291,25 @@ def test_nothing_is_appended_behind_a_fold_whose_name_is_not_on_disk(tmp_path, m
         monkeypatch.setattr(module, "fsync_folder", swap.fsync_folder)
         assert journal.append(b"sixth") == 6
     assert records(tmp_path) == [b"all of them", b"sixth"]
+
+
+def test_a_folded_file_that_cannot_be_opened_yet_takes_records_as_soon_as_it_can(tmp_path, monkeypatch):
+    """As where too many files are open: a fold that fails costs no update."""
+    written(tmp_path)
+    open_file = Path.open
+
+    def failing(path, mode="r", *arguments, **options):
+        if mode == "rb+":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(path, mode, *arguments, **options)
+
+    with opened(tmp_path) as journal:
+        monkeypatch.setattr(Path, "open", failing)
+        with pytest.raises(OSError, match="Too many open files"):
+            journal.fold(b"all of them")
+        with pytest.raises(JournalWriteError, match="Too many open files"):
+            journal.append(b"lost")
+        monkeypatch.undo()
+        assert list(journal.records()) == [b"all of them"]
+        assert journal.append(b"sixth") == 6
+    assert records(tmp_path) == [b"all of them", b"sixth"]

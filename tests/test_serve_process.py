@@ -86,6 +86,18 @@ def test_a_body_of_ten_megabytes_is_refused_over_the_wire(client):
     assert client.get("/livez").status_code == 200
 
 
+def test_a_chunked_body_just_above_the_limit_is_refused_at_once(server):
+    """Its last byte comes with the one that is too much, so there is nothing left to wait for."""
+    host, port = server.url.removeprefix("http://").split(":")
+    size = 256 * 1024 + 1
+    head = (
+        f"POST /v1/search HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {READ}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
+        connection.sendall(head.encode() + f"{size:x}\r\n".encode() + bytes(size) + b"\r\n0\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
 def test_bytes_that_are_no_http_are_refused(server):
     host, port = server.url.removeprefix("http://").split(":")
     for bad in (

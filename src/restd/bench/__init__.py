@@ -9,6 +9,7 @@ from restd.bench.jobs import bench_jobs
 from restd.bench.overhead import bench_overhead
 from restd.bench.recommend import bench_recommend
 from restd.bench.search import bench_search
+from restd.bench.serve import bench_serve
 from restd.bench.shop import bench_shop
 from restd.bench.teacher import bench_teacher
 from restd.bench.train import bench_train
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Callable[..., dict[str, Any]]] = {
     "train": bench_train,
     "decode": bench_decode,
     "search": bench_search,
+    "serve": bench_serve,
     "recommend": bench_recommend,
     "jobs": bench_jobs,
 }

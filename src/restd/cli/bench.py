@@ -1,7 +1,8 @@
 """`restd bench`: benchmarks of this machine."""
 
 from inspect import signature
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,7 @@ DESCRIPTIONS = {
     "train": "our training loop, against a plain transformers loop",
     "decode": "our beam search, against generate of transformers",
     "search": "hybrid search, against plain beam search, and fitting its weights",
+    "serve": "the HTTP service under load: batching, cost of HTTP, overload, memory",
     "recommend": "training and ranking with TIGER, against transformers",
     "jobs": "training runs side by side, against one after the other",
 }
@@ -31,11 +33,16 @@ def bench(
         typer.Argument(help="Name of a benchmark from the list above."),
     ],
     items: Annotated[
-        int | None, typer.Option(help="Number of items (index, shop, teacher, search). Default: the benchmark's own.")
+        int | None,
+        typer.Option(help="Number of items (index, shop, teacher, search, serve). Default: the benchmark's own."),
     ] = None,
     sids: Annotated[
         int | None, typer.Option(help="Number of Semantic IDs (trie, decode). Default: the benchmark's own.")
     ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A run or a bundle to measure (serve). Default: a generated shop's.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure less, to see that it works (serve).")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a benchmark, on the CPU. Results are ratios of two sides measured in the same run."""
@@ -43,14 +50,15 @@ def bench(
 
     if name not in BENCHMARKS:
         raise ConfigError(f"Unknown benchmark {name!r}. Known: {', '.join(BENCHMARKS)}.")
-    sizes = {option: value for option, value in {"items": items, "sids": sids}.items() if value is not None}
+    given: dict[str, Any] = {"items": items, "sids": sids, "model": model, "quick": quick or None}
+    options = {option: value for option, value in given.items() if value is not None}
     known = signature(BENCHMARKS[name]).parameters
-    for option, value in sizes.items():
+    for option in options:
         if option not in known:
             raise ConfigError(f"Benchmark {name!r} has no option --{option}. Known: {', '.join(known) or 'none'}.")
-        if value < _LEAST:
-            raise ConfigError(f"--{option} must be at least {_LEAST:,} to measure anything, got {value}.")
-    result = BENCHMARKS[name](**sizes)
+        if option in ("items", "sids") and options[option] < _LEAST:
+            raise ConfigError(f"--{option} must be at least {_LEAST:,} to measure anything, got {options[option]}.")
+    result = BENCHMARKS[name](**options)
     if as_json:
         show_json(result)
     else:

@@ -16,6 +16,8 @@ Answer = TypeVar("Answer")
 Given = TypeVar("Given", covariant=True)
 _SMOOTHING = 0.2
 """Share of the latest batch in the running mean of seconds per query."""
+_SHARE_OF_DEADLINE = 0.5
+"""How much of the time until its deadline a request may be expected to take; the rest is for what nobody expected."""
 
 
 class Work(Hashable, Protocol[Given]):
@@ -88,7 +90,8 @@ class BatchQueue:
     `max_wait` seconds at most after that batch, so that the next gets fuller. A lone client never waits.
 
     Args:
-        capacity: queries that may wait; more are refused with `OverloadedError`.
+        capacity: queries that may wait; more are refused with `OverloadedError`, and so is a request that would
+            probably wait beyond its deadline.
         max_batch: queries that are answered together.
         max_wait: seconds that a crowd is waited for.
         watcher: counts what happens.
@@ -168,6 +171,7 @@ class BatchQueue:
         self, work: Work[Answer], parts: Sequence[Sequence[Any]], cost: int, deadline: float | None
     ) -> Answers[Answer]:
         self._refuse(cost)
+        self._refuse_late(cost, deadline)
         now, key = time.monotonic(), hash(work)
         jobs = [_Job(work, part, cost if len(parts) == 1 else len(part), now, key) for part in parts]
         self._jobs.extend(jobs)
@@ -196,10 +200,25 @@ class BatchQueue:
                 headers={"Retry-After": str(self.retry_after())},
             )
 
+    def _refuse_late(self, cost: int, deadline: float | None) -> None:
+        """Refuse at once what would come too late; computed for nobody, it would make all behind it late as well."""
+        if deadline is None or not (self._waiting or self._batch):
+            return
+        expected = self._seconds_ahead() + min(cost, self.max_batch) * self._seconds_per_query
+        if expected > _SHARE_OF_DEADLINE * (deadline - time.monotonic()):
+            raise OverloadedError(
+                f"{self._waiting} queries are waiting, and the request has {cost} more; the answer would probably come "
+                "too late. Try again later, as Retry-After says.",
+                headers={"Retry-After": str(self.retry_after())},
+            )
+
     def retry_after(self) -> int:
         """Seconds until what waits now is probably done."""
-        queries = self._waiting + sum(job.cost for job in self._batch)
-        return max(1, math.ceil(queries * self._seconds_per_query))
+        return max(1, math.ceil(self._seconds_ahead()))
+
+    def _seconds_ahead(self) -> float:
+        """How long the queries that wait or are computed now will probably take."""
+        return (self._waiting + sum(job.cost for job in self._batch)) * self._seconds_per_query
 
     async def _wait(self, jobs: Sequence[_Job], deadline: float | None) -> None:
         """Wait until all jobs are done or one has failed; drop what is left then, at the deadline, or if cancelled."""
@@ -289,8 +308,17 @@ def _outcomes(batch: Sequence[_Job]) -> list[Any]:
     work = batch[0].work
     try:
         answers = work([query for job in batch for query in job.queries])
-    except Exception as error:
+    except BaseException as error:
         # one request's fault must not fail the others
-        return [error] if len(batch) == 1 else [_outcomes([job])[0] for job in batch]
+        return [_as_failure(error)] if len(batch) == 1 else [_outcomes([job])[0] for job in batch]
     ends = accumulate((len(job.queries) for job in batch), initial=0)
     return [answers[start:end] for start, end in pairwise(ends)]
+
+
+def _as_failure(error: BaseException) -> Exception:
+    """The error as a future can raise it: no end of an iteration, and nothing that would end the event loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    failure = RuntimeError(f"The model's work ended with {error!r}.")
+    failure.__cause__ = error
+    return failure

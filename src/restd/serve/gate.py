@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from restd.serve.model_state import MAIN, ServerState
-from restd.serve.problems import InternalError, NotReadyError, ProblemError, SlowBodyError, TooLargeError
+from restd.serve.problems import (
+    InternalError,
+    MethodError,
+    NotReadyError,
+    ProblemError,
+    SlowBodyError,
+    TooLargeError,
+)
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -139,7 +146,8 @@ class Gate:
     def _log(self, scope: Scope, trace: Trace) -> None:
         seconds = time.monotonic() - trace.arrived
         route = getattr(scope.get("route"), "path", "unmatched")
-        method = scope["method"] if route != "unmatched" else "any"
+        # a word that no route takes is the client's own, and every one would be a counter for ever
+        method = "any" if route == "unmatched" or trace.status == MethodError.status else scope["method"]
         self.state.metrics.request(method, route, trace.status, seconds)
         log = self.state.log
         if log is None:

@@ -68,6 +68,7 @@ class Journal:
         self._end = end
         self._stream = path.open("rb+", buffering=0)
         self._is_settled = self._stream.seek(0, os.SEEK_END) == end
+        self._is_folded = False
 
     @classmethod
     def open(cls, folder: Path, binding: Mapping[str, str]) -> "Journal":
@@ -109,8 +110,8 @@ class Journal:
         """
         frame = _frame(self.sequence + 1, payload)
         try:
-            self._refuse_moved()
             self._settle()
+            self._refuse_moved()
             self._is_settled = False
             self._write(frame)
             os.fsync(self._stream.fileno())
@@ -127,10 +128,8 @@ class Journal:
         header = _header(self.binding, sequence=self.sequence - 1)
         frame = _frame(self.sequence, payload)
         write_atomically(self.path, [header, frame])
-        previous, self._stream = self._stream, self.path.open("rb+", buffering=0)
-        previous.close()
         self._end = len(header) + len(frame)
-        self._is_settled = False  # until the new name is on disk, nothing is appended
+        self._is_folded, self._is_settled = True, False  # until the new name is on disk, nothing is appended
         self._settle()
 
     def close(self) -> None:
@@ -145,7 +144,14 @@ class Journal:
             rest, position = rest[written:], position + written
 
     def _settle(self) -> None:
-        """Finish what a failed write left undone, or a killed one: a beginning of a frame behind the last whole one."""
+        """Finish what a fold, a failed write or a killed one left undone; it is tried again before every record.
+
+        A write leaves a beginning of a frame behind the last whole one; a fold leaves a new file that is not open yet.
+        """
+        if self._is_folded:
+            previous, self._stream = self._stream, self.path.open("rb+", buffering=0)
+            self._is_folded = False
+            previous.close()
         if not self._is_settled:
             os.ftruncate(self._stream.fileno(), self._end)
             os.fsync(self._stream.fileno())

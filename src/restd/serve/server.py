@@ -12,11 +12,13 @@ from typing import Any
 
 from restd.errors import ConfigError, MissingExtraError
 from restd.serve.app import make_app
+from restd.serve.connections import bounded, drop_lost_clients, most_connections
 from restd.serve.model_state import ServedModel, ServerState
 
 logger = logging.getLogger(__name__)
 _KEEP_ALIVE = 75
-_BACKLOG = 2048
+_BACKLOG, _ACCEPTED_TOGETHER = 2048, 16
+"""Connections that may wait for us, and how many of them are accepted before any is looked at."""
 _WATCH, _TICK = 0.05, 0.01
 """Seconds between two looks: for a signal, and for the end of the last request."""
 _QUIET_TICKS = 5
@@ -44,11 +46,16 @@ def serve(
     """
     try:
         import uvicorn
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
     except ImportError as error:
         raise MissingExtraError("uvicorn", extra="serve", purpose="restd serve") from error
 
     class Server(uvicorn.Server):
         """Leaves its end to us: signals are neither repeated nor do they close the socket at once."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            listener.listen(_BACKLOG)  # asyncio takes one number for both, and accepts all of them in one go
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             del frame
@@ -59,6 +66,8 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bytes that are no HTTP are no news
     config = uvicorn.Config(
         make_app(state),
+        http=bounded(AutoHTTPProtocol, most=most_connections()),
+        backlog=_ACCEPTED_TOGETHER,  # or too many are accepted before the first is refused
         log_config=None,
         access_log=False,
         server_header=False,
@@ -144,6 +153,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        drop_lost_clients(listener)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
     except OSError as error:
