@@ -10,8 +10,9 @@ CASES, NAMED = 150, 60
 
 @pytest.fixture(scope="module")
 def server(served_run, tmp_path_factory):
-    keys = write_keys(tmp_path_factory.mktemp("keys"))
-    with service("--model", served_run, "--api-key-file", keys) as running:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    words = ("--model", served_run, "--api-key-file", write_keys(folder), "--state", folder / "state")
+    with service(*words) as running:
         yield running
 
 

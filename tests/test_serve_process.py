@@ -33,6 +33,7 @@ def server(served_run, other_run, tmp_path_factory):
     (bad / "manifest.json").write_text("{}", encoding="utf-8")
     words = ["--model", served_run, "--beside", other_run, "--api-key-file", write_keys(folder)]
     words += ["--reload", f"other={other_run}", "--reload", f"bad={bad}", "--queue", 64, "--max-batch", 4]
+    words += ["--state", folder / "state"]
     with service(*words) as running:
         yield running
 

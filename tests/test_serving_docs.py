@@ -18,6 +18,7 @@ from typer.main import get_command
 import restd
 from restd import Client
 from restd.cli.app import app
+from restd.search import Retriever
 from restd.serve import Limits
 from tests.serving import READ, WAIT, WRITE, service, write_run
 
@@ -48,7 +49,7 @@ def folder(served_run, tmp_path_factory):
     """Where the reader of the page is: keys, and two models."""
     place = tmp_path_factory.mktemp("reader")
     (place / "demo").mkdir()
-    (place / "demo" / "bundle").symlink_to(served_run)
+    Retriever.load(served_run, keep_heads=True, hybrid=True).save(place / "demo" / "bundle")
     (place / "demo" / "next").symlink_to(write_run(tmp_path_factory.mktemp("next"), seed=1))
     (keys,) = [line for line in COMMANDS if line.startswith("printf")]
     run(keys, place, ADDRESS)
