@@ -69,7 +69,7 @@ def refusal(response):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize(("method", "path", "body"), NAMES, ids=str)
+@pytest.mark.parametrize(("method", "path", "body"), NAMES, ids=lambda value: value if isinstance(value, str) else None)
 def test_a_file_is_no_name(client, method, path, body, name):
     refusal(client.request(method, path, json=body(name)))
 
