@@ -292,6 +292,12 @@ def test_outside_the_window_what_is_left_pairs_up(monkeypatch):
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 3), (1, 2)]
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_nobody_to_match(count):
+    first, second = match(torch.rand(count, 3))
+    assert (first.tolist(), second.tolist()) == ([], [])
+
+
 def test_all_who_are_left_outside_the_window_pair_up_in_order(monkeypatch):
     """In order: 0, 3, 6 and 9 are left. All compared with all, 3 and 6 would be the nearest of them."""
     monkeypatch.setattr(matching, "_WINDOW", 1)

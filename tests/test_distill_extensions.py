@@ -39,7 +39,7 @@ def test_mean_teacher_needs_true_pairs():
     with pytest.raises(ConfigError, match="needs the query of each row"):
         mean.targets(torch.tensor([1]))
     with pytest.raises(ConfigError, match="row 3 is not among the positives"):
-        mean.targets(torch.tensor([2, 3]), torch.tensor([0, 0]))
+        mean.targets(torch.tensor([2, 3, 4]), torch.tensor([0, 0, 0]))
 
 
 def test_a_stranger_that_shares_the_prefix_of_a_positive_is_refused():

@@ -149,3 +149,11 @@ def test_samples_are_drawn_without_replacement():
     assert len(drawn) == len(drawn.unique()) == 4_096
     assert not torch.equal(drawn, sample_rows(many, seed=1))
     assert sample_rows(many, seed=0, count=6_000).sort().values.tolist() == list(range(5_000))
+
+
+@pytest.mark.parametrize("mode", ["global", "per_level"])
+def test_items_that_are_codewords_leave_no_residuals_and_still_have_temperatures(mode):
+    geometry = Geometry.of(torch.zeros(2, 4, 3), torch.zeros(10, 3), torch.zeros(10, 2, dtype=torch.int64))
+    temperatures = find_temperatures(geometry, TemperatureConfig(mode))
+    assert (temperatures > 0).all()
+    assert torch.isfinite(temperatures).all()

@@ -23,6 +23,7 @@ from restd.distill import (
     TemperatureConfig,
     strip,
 )
+from restd.distill.equations import full_output_kl, nontarget_output_kl
 from restd.errors import ArtifactError, ConfigError
 from restd.index import IndexConfig, build_index, import_index, with_shape
 from tests.test_distill_equations import made
@@ -177,6 +178,16 @@ def test_output_controls_have_the_papers_coefficients(kind, weight, cap):
     logits = torch.randn(5, 3, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = module(logits, torch.arange(5), sid_loss=torch.tensor(100.0), step=120)
     assert loss.item() == pytest.approx(weight * module.last.divergence.item(), rel=1e-5)
+    geometry, everywhere = teacher.geometry, torch.ones(5, 3, dtype=torch.bool)
+    current = teacher.targets(torch.arange(5)).values
+    by_hand = {
+        "full": full_output_kl(logits, current, everywhere, geometry.codebooks.mask),
+        "nontarget": nontarget_output_kl(
+            logits, current, geometry.stored(torch.arange(5)), everywhere, geometry.codebooks.mask
+        ),
+    }
+    assert by_hand["full"].item() != pytest.approx(by_hand["nontarget"].item(), rel=1e-3)
+    assert module.last.divergence.item() == pytest.approx(by_hand[kind].item(), rel=1e-5)
     loss.backward()
     assert torch.isfinite(logits.grad).all()
     assert (logits.grad[:, 1, 4:] == 0).all(), "padding codes got a gradient"

@@ -74,6 +74,11 @@ def test_the_permutation_test_counts_all_signs_where_it_can():
     assert sign_flip_p(gaps) == pytest.approx(2 * tail)
 
 
+@pytest.mark.parametrize("gap", [-1.0, 1.0, 0.5])
+def test_three_equal_differences_have_two_of_eight_signs(gap):
+    assert sign_flip_p(np.array([gap, 0.0, gap, gap])) == pytest.approx(0.25)
+
+
 def test_few_queries():
     assert sign_flip_p(np.array([1.0, 1.0, 1.0])) == 0.25  # two of the eight ways to deal three signs
     assert sign_flip_p(np.array([1.0, 2.0])) == 0.5

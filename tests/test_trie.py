@@ -71,6 +71,14 @@ def test_spans_hold_the_items_below_every_prefix(table):
 
 
 @given(tables())
+def test_a_copy_on_a_device_is_the_same(table):
+    trie = Trie.of(*table)
+    copy, leaves = trie.to("cpu"), torch.arange(trie.leaves)
+    assert copy.items_of(leaves) == trie.items_of(leaves)
+    assert torch.equal(copy.sids(), trie.sids())
+
+
+@given(tables())
 def test_equals_a_dictionary(table):
     sids, sizes = table
     check_against_dict(Trie.of(sids, sizes), sids, sizes)
