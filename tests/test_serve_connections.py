@@ -231,3 +231,23 @@ def test_methods_that_clients_make_up_are_one_counter(served_run):
             line for line in client.get("/metrics").text.splitlines() if line.startswith("restd_requests_total")
         ]
     assert counters == ['restd_requests_total{method="any",route="/v1/search",status="405"} 20.0']
+
+
+def test_an_answer_does_not_wait_for_the_receipt_of_its_head():
+    """Or every answer takes 40 ms longer: head and body are written one after the other."""
+
+    async def sends_at_once():
+        is_immediate = asyncio.get_running_loop().create_future()
+
+        async def answer(_, writer):
+            own = writer.get_extra_info("socket")
+            is_immediate.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+            writer.close()
+
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.start_server(answer, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.close()
+            return await is_immediate
+
+    assert asyncio.run(sends_at_once())

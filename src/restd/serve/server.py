@@ -150,7 +150,8 @@ def listen(host: str, port: int) -> socket.socket:
     True
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # with the protocol named, asyncio sets TCP_NODELAY: or the body of an answer waits 40 ms for the head's receipt
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         drop_lost_clients(listener)
