@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from restd.cli.app import app
+from restd.cli.quickstart import has_histories_only
 from restd.search import Retriever
-from tests.training import write_walks, write_world
+from tests.training import add_walks, write_walks, write_world
 
 FAST = ("--encoder", "tfidf-svd", "--minutes", "0.02")
 
@@ -107,6 +108,14 @@ def test_histories_make_a_recommender(recommender):
     history = items.snapshot.ids.to_pylist()[:2]
     hits = items.recommend(history, k=3)
     assert not {hit.item for hit in hits} & set(history)
+
+
+def test_a_folder_with_judgments_and_histories_is_searched(tmp_path):
+    data = write_world(tmp_path)
+    add_walks(data)
+    assert not has_histories_only(data)
+    (data / "judgments.jsonl").unlink()
+    assert has_histories_only(data)
 
 
 def test_a_recommender_continues_where_it_was(recommender):

@@ -78,7 +78,6 @@ def quickstart(
     """
     from restd.analyses.scoreboards import scoreboard_result
     from restd.cli.quickstart_histories import quickstart_histories
-    from restd.data import task_in
     from restd.search import Retriever
 
     device = use_device(device)
@@ -86,7 +85,7 @@ def quickstart(
     out.mkdir(parents=True, exist_ok=True)
     data = _data(items, queries, out, column_pairs(column_map), column_pairs(query_map))
     plan = Plan(data, out, minutes=minutes, seed=seed, device=device, encoder=encoder)
-    if task_in(data) == "recommend":
+    if has_histories_only(data):
         quickstart_histories(plan, start=start, as_json=as_json)
         return
     settings = [_NO_PSEUDO] if not items.is_dir() and queries is None else []
@@ -109,6 +108,13 @@ def quickstart(
     list_results(page, out)
     show(f'Search it: restd search --model {out / BUNDLE} "your query"')
     show(f"Serve it:  restd serve --model {out / BUNDLE}")
+
+
+def has_histories_only(data: Path) -> bool:
+    """Whether a data folder is for a recommender; one that has judgments too is searched."""
+    from restd.data.dataset import EVIDENCE, optional_table
+
+    return optional_table(data, EVIDENCE["search"]) is None and optional_table(data, EVIDENCE["recommend"]) is not None
 
 
 def _data(items: Path, queries: Path | None, out: Path, columns: dict[str, str], query_columns: dict[str, str]) -> Path:
