@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restd.artifacts import create, open_artifact
+from restd.data.categories import OTHER
 from restd.errors import ConfigError
 from restd.models import Categories, induce
-from restd.models.categories import OTHER
 from tests.models import PATHS
 
 names = st.sampled_from(["a", "b", "a > b", "b > a", OTHER])

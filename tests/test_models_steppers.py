@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from restd.data.categories import Categories
 from restd.models import CalirBackbone, CalirConfig, Memory, T5Backbone
 from restd.models.cached_decoder import Head
-from restd.models.categories import Categories
 from restd.models.decode_protocol import Stepper
 from tests.models import FRESH, PATHS, SIZES, some_sids, tiny_compact, tiny_t5, untied
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
 from restd.artifacts import create, hash_file, open_artifact, read_manifest
 from restd.artifacts.manifest import MANIFEST
@@ -140,7 +140,8 @@ def embed_pairs(embeddings: Embeddings, parts: Iterable[Pairs], *, notify: Notif
     notify(f"Encoding {sum(len(pairs.texts) for pairs in parts):,} queries")
     encoder = embeddings.encoder()
     for pairs in parts:
-        yield QueryPairs(np.asarray(encode_texts(encoder, list(map(str, pairs.texts)))), pairs.text, pairs.item)
+        vectors = np.asarray(encode_texts(encoder, list(map(str, pairs.texts))))
+        yield QueryPairs(vectors, pairs.text, pairs.item, pairs.grade)
 
 
 def within_memory(
@@ -150,19 +151,27 @@ def within_memory(
 
     Pairs then name items by their place among them; pairs of items that were left out are missing.
     """
-    if embeddings.items <= most:
-        return np.concatenate(list(embeddings.batches())).astype(np.float32), train, valid
-    others = np.random.default_rng(seed).permutation(embeddings.items)
-    chosen = np.sort(np.unique(np.concatenate([valid.item, train.item, others]), return_index=True)[1])[:most]
-    rows = np.sort(np.concatenate([valid.item, train.item, others])[chosen])
+    rows = choose_rows(embeddings.items, valid.item, train.item, most=most, seed=seed)
+    return vectors_of(embeddings, rows), train.within(rows), valid.within(rows)
+
+
+def choose_rows(items: int, *first: Int64[np.ndarray, "_"], most: int, seed: int) -> Int64[np.ndarray, "row"]:
+    """Rows of all items, or of `most`: those named first, filled up at random; ascending.
+
+    >>> choose_rows(5, np.array([4, 1]), most=2, seed=0).tolist()
+    [1, 4]
+    """
+    if items <= most:
+        return np.arange(items)
+    wanted = np.concatenate([*first, np.random.default_rng(seed).permutation(items)])
+    return np.sort(wanted[np.sort(np.unique(wanted, return_index=True)[1])[:most]])
+
+
+def vectors_of(embeddings: Embeddings, rows: Int64[np.ndarray, "row"]) -> Float[np.ndarray, "row dim"]:
+    """Embeddings of some items, read batch by batch; `rows` must be ascending."""
     parts, start = [], 0
     for batch in embeddings.batches():
         inside = rows[(rows >= start) & (rows < start + len(batch))] - start
         parts.append(np.asarray(batch)[inside].astype(np.float32))
         start += len(batch)
-
-    def within(pairs: QueryPairs) -> QueryPairs:
-        known = np.isin(pairs.item, rows)
-        return QueryPairs(pairs.vectors, pairs.query[known], np.searchsorted(rows, pairs.item[known]))
-
-    return np.concatenate(parts), within(train), within(valid)
+    return np.concatenate(parts)

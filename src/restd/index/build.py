@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float16
 
-from restd.artifacts import create, open_artifact, read_manifest, refuse_foreign_files, sole_writer
+from restd.artifacts import create, hash_file, open_artifact, read_manifest, refuse_foreign_files, sole_writer
 from restd.artifacts.manifest import MANIFEST
 from restd.codes import Codebooks, as_tensor, assign
 from restd.codes.keys import refuse_too_many
 from restd.config import plain
 from restd.data import Catalog
+from restd.data.dataset import find_table
 from restd.encode import Embeddings, encode_catalog, import_vectors
 from restd.errors import ArtifactError
 from restd.index.align import FOLDER as ALIGNMENT
@@ -23,6 +24,7 @@ from restd.index.policies import POLICIES
 from restd.index.shape import FOLDER as SHAPE
 from restd.index.shape import measure_shape, refuse_unmeasurable
 from restd.index.sid_index import FOLDER, KIND, SidIndex
+from restd.index.signals import gather_signals
 from restd.index.table import SidTable
 from restd.progress import Notify, progress
 from restd.quantize import (
@@ -80,15 +82,19 @@ def build_index(
     with sole_writer(out):
         refuse_to_undo_changes(out)
         embeddings = _encode(catalog, out, config, vectors=vectors, column=vector_column, device=device, notify=notify)
+        if not QUANTIZERS[config.quantizer].has_geometry:
+            return _identify(catalog, embeddings, judgments, out, config, notify=notify)
         queries = None
         if measured:
             config, queries = measure_shape(catalog, embeddings, judgments, out, config, notify=notify)
         aligned = align(catalog, embeddings, judgments, out, config, queries=queries, notify=notify)
-        quantizer, parent = _fit(embeddings, aligned, out, config, notify=notify)
+        quantizer, parent = _fit(catalog, embeddings, aligned, judgments, out, config, notify=notify)
         return _index(catalog, embeddings, quantizer, parent, out, config, notify=notify)
 
 
 def _refuse_shape(config: IndexConfig, *, items: int) -> None:
+    if not QUANTIZERS[config.quantizer].has_geometry:
+        return
     sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)
     if POLICIES[config.policy].unique_within:
         refuse_too_many(items, sizes)
@@ -135,13 +141,23 @@ def _encode(
 
 
 def _fit(
-    embeddings: Embeddings, aligned: Aligned | None, out: Path, config: IndexConfig, *, notify: Notify
+    catalog: Catalog,
+    embeddings: Embeddings,
+    aligned: Aligned | None,
+    judgments: Path | None,
+    out: Path,
+    config: IndexConfig,
+    *,
+    notify: Notify,
 ) -> tuple[Quantizer, str]:
     target = out / "quantizer"
     settings = {"quantizer": config.quantizer, "config": plain(config.fit)}
     parents = {"embeddings": embeddings.artifact.content}
     if aligned is not None:
         parents["alignment"] = aligned.content
+    kind = QUANTIZERS[config.quantizer]
+    if "queries" in kind.needs and judgments is not None:
+        parents["judgments"] = hash_file(find_table(judgments, "judgments"))
     if (target / MANIFEST).is_file():
         try:
             artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
@@ -156,15 +172,49 @@ def _fit(
             learned = {name: array for name, array in arrays.items() if not Codebooks.is_own_name(name)}
             return restore_quantizer(manifest.settings["state"], learned, codebooks), artifact.content
     notify(f"Fitting {config.quantizer} codebooks")
-    sample = embeddings.sample(config.fit.sample, seed=config.fit.seed)
-    points = sample if aligned is None else aligned.alignment.items(sample)
-    quantizer: Quantizer = QUANTIZERS[config.quantizer].fit(points, config.fit, items=embeddings.items)
+    assert kind.fit is not None
+    alignment = None if aligned is None else aligned.alignment
+    if kind.needs:
+        points, signals = gather_signals(catalog, embeddings, judgments, config, alignment=alignment, notify=notify)
+        quantizer: Quantizer = kind.fit(points, config.fit, items=embeddings.items, signals=signals)
+    else:
+        sample = embeddings.sample(config.fit.sample, seed=config.fit.seed)
+        points = sample if alignment is None else alignment.items(sample)
+        quantizer = kind.fit(points, config.fit, items=embeddings.items)
     if aligned is not None:
         quantizer = AlignedQuantizer(aligned.alignment, quantizer)
     state = {**settings, "state": dict(quantizer.settings), "sizes": list(quantizer.codebooks.sizes)}
     with create(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA, settings=state, parents=parents) as writer:
         writer.tensors("quantizer", {**quantizer.codebooks.to_arrays(), **quantizer.tensors()})
     return quantizer, read_manifest(target).content
+
+
+def _identify(
+    catalog: Catalog, embeddings: Embeddings, judgments: Path | None, out: Path, config: IndexConfig, *, notify: Notify
+) -> SidIndex:
+    """The index of a scheme without latents and codebooks: its identifiers are stored as they were made."""
+    kind, target = QUANTIZERS[config.quantizer], out / FOLDER
+    assert kind.identify is not None
+    parents = {**embeddings.artifact.manifest.parents, "embeddings": embeddings.artifact.content}
+    if "queries" in kind.needs and judgments is not None:
+        parents["judgments"] = hash_file(find_table(judgments, "judgments"))
+    origin: dict[str, Any] = {
+        "encoder": embeddings.settings["encoder"],
+        "reading": embeddings.settings["reading"],
+        "scheme": {"name": config.quantizer, **plain(config.fit)},
+    }
+    if (target / MANIFEST).is_file():
+        manifest = read_manifest(target)
+        if manifest.kind == KIND and manifest.parents == parents and manifest.settings["origin"] == origin:
+            notify("Kept the identifiers")
+            return SidIndex.load(target)
+    vectors, signals = gather_signals(catalog, embeddings, judgments, config, alignment=None, notify=notify)
+    notify(f"Making identifiers ({config.quantizer})")
+    made = kind.identify(vectors, config.fit, signals)
+    table = SidTable(catalog.ids(), made.sids, made.sizes)
+    index = SidIndex(table, made.sids, None, None, None, "none", origin)
+    index.save(target, parents=parents)
+    return index
 
 
 def _index(

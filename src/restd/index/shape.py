@@ -273,7 +273,9 @@ def _try_depths(
     sample = points
     if fit.sample < len(points):
         sample = points[np.sort(np.random.default_rng(fit.seed).choice(len(points), fit.sample, replace=False))]
-    quantizer = QUANTIZERS[config.quantizer].fit(sample, fit, items=len(points))
+    kind = QUANTIZERS[config.quantizer]
+    assert kind.fit is not None
+    quantizer = kind.fit(sample, fit, items=len(points))
     latents = quantizer.latents(points)
     check_latents(latents)
     queries = quantizer.latents(asked).astype(np.float32)

@@ -8,7 +8,8 @@ from restd.models.t5 import T5Backbone, T5Config
 from restd.models.calir import CalirBackbone, CalirConfig, CategoryHeads
 from restd.models.tiger import TigerBackbone, TigerConfig
 
-from restd.models.categories import Categories, CategorySettings, induce
+from restd.data.categories import Categories
+from restd.models.categories import CategorySettings, induce
 from restd.models.contract import Backbone, Memory, Output, load_weights
 from restd.models.inputs import SidHistories
 from restd.models.registry import (

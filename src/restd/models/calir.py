@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
 from restd.config import plain
+from restd.data.categories import Categories
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
 from restd.models.calir_losses import CategoryLoss
-from restd.models.categories import Categories, CategorySettings
+from restd.models.categories import CategorySettings
 from restd.models.contract import Backbone, Memory, Output, TrainingPairs, seeded, to_arrays
 from restd.models.decode_protocol import Normalizer, Stepper
 from restd.models.registry import BACKBONES, BackboneKind, BuildContext, ModelConfig

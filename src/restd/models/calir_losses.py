@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from restd.models.categories import Categories, CategorySettings
+from restd.data.categories import Categories
+from restd.models.categories import CategorySettings
 from restd.models.contract import Output, TrainingPairs
 
 if TYPE_CHECKING:

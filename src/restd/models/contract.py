@@ -18,10 +18,11 @@ from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
 from restd.config import plain
 from restd.data import Query
+from restd.data.categories import Categories
 from restd.encode import Inputs, Ragged
 from restd.errors import ConfigError
 from restd.index import SidIndex
-from restd.models.categories import Categories, CategorySettings
+from restd.models.categories import CategorySettings
 from restd.models.decode_protocol import Memory, Normalizer, Stepper
 from restd.models.inputs import only_texts
 from restd.models.prefix_stepper import PrefixStepper

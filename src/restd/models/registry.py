@@ -10,9 +10,9 @@ from pydantic_core import CoreSchema, core_schema
 from restd.artifacts import Artifact
 from restd.config import plain, read_section
 from restd.data import Task
+from restd.data.categories import Categories
 from restd.errors import ConfigError
 from restd.index import SidIndex
-from restd.models.categories import Categories
 from restd.models.contract import Backbone
 from restd.registry import Registry
 

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
     from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
+    from restd.quantize.signals import Identifiers, Signals
     from restd.quantize.sinkhorn import assign_balanced
 
 _HOMES = {
     "AlignConfig": "restd.quantize.align_settings",
     "AlignedQuantizer": "restd.quantize.aligned",
     "Alignment": "restd.quantize.alignment",
+    "Identifiers": "restd.quantize.signals",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
     "Quantizer": "restd.quantize.quantizer",
@@ -30,6 +32,7 @@ _HOMES = {
     "QueryPairs": "restd.quantize.alignment",
     "RqVaeConfig": "restd.quantize.rqvae",
     "RqVaeQuantizer": "restd.quantize.rqvae_fit",
+    "Signals": "restd.quantize.signals",
     "Stage": "restd.quantize.quantizer",
     "assign_balanced": "restd.quantize.sinkhorn",
     "automatic_codes": "restd.quantize.settings",
@@ -52,6 +55,7 @@ __all__ = [
     "AlignConfig",
     "AlignedQuantizer",
     "Alignment",
+    "Identifiers",
     "KMeansConfig",
     "KMeansQuantizer",
     "Quantizer",
@@ -60,6 +64,7 @@ __all__ = [
     "QueryPairs",
     "RqVaeConfig",
     "RqVaeQuantizer",
+    "Signals",
     "Stage",
     "assign_balanced",
     "automatic_codes",

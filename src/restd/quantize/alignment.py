@@ -65,11 +65,19 @@ class QueryPairs:
         vectors: one row per query.
         query: row of each pair's query.
         item: row of each pair's item.
+        grade: how well each item answers, where that is known.
     """
 
     vectors: Float[np.ndarray, "query input"]
     query: Int64[np.ndarray, "pair"]
     item: Int64[np.ndarray, "pair"]
+    grade: Float[np.ndarray, "pair"] | None = None
+
+    def within(self, rows: Int64[np.ndarray, "row"]) -> "QueryPairs":
+        """Pairs of some items only, named by their place among `rows`, which must be ascending."""
+        known = np.isin(self.item, rows)
+        grade = None if self.grade is None else self.grade[known]
+        return QueryPairs(self.vectors, self.query[known], np.searchsorted(rows, self.item[known]), grade)
 
 
 class Fitted(NamedTuple):

@@ -110,4 +110,6 @@ def restore_bare_quantizer(
     settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], codebooks: Codebooks
 ) -> Quantizer:
     """Restore any registered quantiser from what its own `settings` and `tensors` gave."""
-    return QUANTIZERS[settings["kind"]].restore(settings, arrays, codebooks)
+    restore = QUANTIZERS[settings["kind"]].restore
+    assert restore is not None
+    return restore(settings, arrays, codebooks)

@@ -13,6 +13,7 @@ from restd.artifacts import hash_file, hash_json, read_manifest
 from restd.artifacts.manifest import MANIFEST
 from restd.config import plain
 from restd.data import EVIDENCE, Catalog, Task
+from restd.data.categories import Categories, read_category_paths
 from restd.data.dataset import find_table, items_hash
 from restd.data.pairs import Pairs, item_texts
 from restd.encode import Ragged, default_encoder, encode_texts, fit_tfidf_svd, load_encoder
@@ -24,7 +25,6 @@ from restd.index.sid_index import FOLDER as INDEX_FOLDER
 from restd.models import (
     Backbone,
     BuildContext,
-    Categories,
     ModelConfig,
     induce,
     make_backbone,
@@ -133,14 +133,9 @@ def find_categories(
     catalog: Catalog, index: SidIndex, *, depth: int, branching: tuple[int, ...], seed: int, notify: Notify
 ) -> Categories:
     """The catalogue's categories; where it has none, clusters of another view of its items than the index's."""
-    paths: dict[str, list[str]] = {}
-    for batch in catalog.batches():
-        if "category" in batch.schema.names:
-            column = batch.column("category").to_pylist()
-            paths.update(zip(batch.column("id").to_pylist(), ([*(path or [])] for path in column), strict=True))
-    ids = index.table.ids.to_pylist()
-    if any(paths.get(item) for item in ids):
-        return Categories.of_paths([paths.get(item, []) for item in ids], depth=depth)
+    paths = read_category_paths(catalog, index.table.ids)
+    if paths is not None:
+        return Categories.of_paths(paths, depth=depth)
     notify(f"The catalogue has no categories: inducing {' × '.join(map(str, branching))} from its texts")
     return induce(_other_view(catalog, index, seed=seed), branching=branching, seed=seed)
 
