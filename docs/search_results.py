@@ -2,10 +2,12 @@
 
 Each table shows what is there: copy further files into these folders and make the page again.
 
-results/search has, by data set: `DATA-sN.json` (`restd evaluate --json` after step N), `DATA-ablate.json` (the same
-with `--ablate`), `DATA-old-quality.json` and `DATA-al-quality.json` (quality.json of the two indexes).
-results/supervision has, by study: `STUDY-generative.json` and `STUDY-hybrid.json` (comparison.json), `STUDY-parts.json`
-and `STUDY-cold-start.json` (of `restd analyze`).
+results/search has, by data set: `DATA-sN.json` (`restd evaluate --json` after step N), `DATA-plan.json` (updates of
+each step, where steps have equal time), `DATA-ablate.json` (the same with `--ablate`), `DATA-old-quality.json` and
+`DATA-al-quality.json` (quality.json of the two indexes).
+results/supervision has, by study: `STUDY-generative.json` and `STUDY-hybrid.json` (comparison.json), `STUDY-valid.json`
+(the same on validation queries), `STUDY-parts.json` and `STUDY-cold-start.json` (of `restd analyze`).
+results/generator has `WAY-SEED.json` (`restd evaluate --json` on validation queries) for each way to train in `WAYS`.
 """
 
 import json
@@ -19,7 +21,7 @@ from restd.analyses.result import best_of_columns
 from restd.report import to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
-SEARCH, SUPERVISION = "search", "supervision"
+SEARCH, SUPERVISION, GENERATOR = "search", "supervision", "generator"
 MEASURES = ("NDCG@10", "Recall@10", "Recall@100")
 FIRST, LAST = MEASURES[0], MEASURES[-1]
 DATA = {
@@ -46,6 +48,20 @@ STUDIES = {
     "nf": "NFCorpus, aligned index, all pairs",
 }
 CONTROLS = "controls"
+CHOICES = {"all-old": STUDIES["all-old"], "p1-al": STUDIES["p1-al"], CONTROLS: "shop, aligned index, all pairs"}
+"""Studies whose objectives are compared on validation queries too, which is where a default may be chosen."""
+WAYS = {
+    "base": "the recipe without a teacher",
+    "ema": "`train.ema=0.98`",
+    "items": "`train.multi_positive=items`",
+    "codes": "`train.multi_positive=codes`",
+    "basetrie": "searched with `--score-norm trie_children`",
+    "trie": "… and trained with `train.loss_norm=trie_children`",
+    "steps": "`compact.steps=3` (latent steps)",
+}
+"""Other ways to train the generator."""
+SEEDS = (42, 2027, 2028)
+CHOSEN_FROM = ("base", "restd", "restd-output", "nontarget-output")
 KINDS = ("generative", "hybrid", "parts", "cold-start")
 LEXICAL_AND_DENSE, HYBRID, WITHOUT_HEADS = "bm25_dense", "hybrid", "without heads"
 EVEN = "not distinguishable"
@@ -92,7 +108,7 @@ def steps() -> Table | None:
     """The generator alone after each step, data set by data set."""
     rows = []
     for data, title in DATA.items():
-        first = None
+        first, plan = None, stored(SEARCH, f"{data}-plan") or {}
         for step, name in STEPS.items():
             summary = stored(SEARCH, f"{data}-{step}")
             if summary is None:
@@ -100,9 +116,13 @@ def steps() -> Table | None:
             scores = summary["item"]
             first = first or scores
             change = "" if scores is first else f"{scores[FIRST] - first[FIRST]:+.2f}"
-            rows.append((title, name, *(f"{scores[measure]:.2f}" for measure in MEASURES), change))
-    notes = ("Test queries, by item, beam 100, seed 42. One model per row: these differences have no interval.",)
-    columns = ("Data", "step", *MEASURES, f"{FIRST} since the first step")
+            updates = f"{plan[step]['updates']:,}" if step in plan else "500"
+            rows.append((title, name, updates, *(f"{scores[measure]:.2f}" for measure in MEASURES), change))
+    notes = (
+        "Test queries, by item, beam 100, seed 42. One model per row: these differences have no interval. Shops: as "
+        "many updates as three minutes of one core do; the others: 500 updates each.",
+    )
+    columns = ("Data", "step", "updates", *MEASURES, f"{FIRST} since the first step")
     return Table("steps", "The generator alone, step by step", columns, tuple(rows), notes) if rows else None
 
 
@@ -246,11 +266,47 @@ def controls() -> Table | None:
         for name in objectives
     ]
     notes = (
-        f"In parentheses the difference from {label('base')} with its 95 % interval over queries; one seed. † after "
+        f"In parentheses the difference from {label('base')} with its 95 % interval over queries. † after "
         "Holm's correction over the comparison.",
     )
     columns = ("objective", *(f"{kind}, {measure}" for kind in ("generator", "hybrid") for measure in (FIRST, LAST)))
     return Table("controls", "Controls", columns, tuple(rows), notes) if rows else None
+
+
+def choice() -> Table | None:
+    """Objectives on the validation queries: the generator alone."""
+    rows = []
+    for study, title in CHOICES.items():
+        summary = stored(SUPERVISION, f"{study}-valid")
+        if summary is None:
+            continue
+        chosen = [name for name in summary["conditions"] if name in CHOSEN_FROM]
+        rows += [
+            (title, label(name), *(cell(summary["conditions"][name], measure) for measure in MEASURES))
+            for name in chosen
+        ]
+    notes = (
+        f"Validation queries, by Semantic ID, mean over {len(SEEDS)} seeds; in parentheses the difference from "
+        f"{label('base')} with its 95 % interval over queries. † after Holm's correction over the comparison.",
+    )
+    columns = ("Study", "objective", *MEASURES)
+    return Table("choice", "Which objective", columns, tuple(rows), notes) if rows else None
+
+
+def generator() -> Table | None:
+    """Ways to train the generator, on validation queries: means over seeds, and differences of every seed."""
+    rows = []
+    runs = {way: [stored(GENERATOR, f"{way}-{seed}") for seed in SEEDS] for way in WAYS}
+    for way, title in WAYS.items():
+        pairs = [(run["item"], base["item"]) for run, base in zip(runs[way], runs["base"], strict=True) if run and base]
+        if not pairs:
+            continue
+        means = (f"{sum(own[measure] for own, _ in pairs) / len(pairs):.2f}" for measure in MEASURES)
+        gains = " / ".join(f"{own[FIRST] - base[FIRST]:+.2f}" for own, base in pairs)
+        rows.append((title, *means, "" if way == "base" else gains))
+    notes = (f"Validation queries, by item, mean over seeds {', '.join(map(str, SEEDS))}.",)
+    columns = ("Way to train", *MEASURES, f"{FIRST} over the first row, seed by seed")
+    return Table("generator", "Ways to train the generator", columns, tuple(rows), notes) if rows else None
 
 
 def says_search() -> str:
@@ -322,15 +378,19 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "items-ndcg10": lambda: _of(items, FIRST),
     "items-recall100": lambda: _of(items, LAST),
     "controls": lambda: _of(controls),
+    "choice": lambda: _of(choice),
+    "generator": lambda: _of(generator),
 }
 """Blocks of the page by name: `<!-- made: NAME -->`."""
 
 
 def known_files() -> set[Path]:
     """Files that some table reads."""
-    search_names = [f"{data}-{part}" for data in DATA for part in (*STEPS, "ablate")]
+    search_names = [f"{data}-{part}" for data in DATA for part in (*STEPS, "ablate", "plan")]
     search_names += [f"{data}-{index}-quality" for data in INDEXES for index in ("old", "al")]
     studies = [f"{study}-{kind}" for study in STUDIES for kind in KINDS]
     studies += [f"{CONTROLS}-{kind}" for kind in ("generative", "hybrid")]
-    names = {SEARCH: search_names, SUPERVISION: studies}
+    studies += [f"{study}-valid" for study in CHOICES]
+    ways = [f"{way}-{seed}" for way in WAYS for seed in SEEDS]
+    names = {SEARCH: search_names, SUPERVISION: studies, GENERATOR: ways}
     return {RESULTS / folder / f"{name}.json" for folder, own in names.items() for name in own}

@@ -32,7 +32,7 @@ def test_every_result_is_on_the_page(path):
 
 
 def test_every_result_of_the_search_is_read_by_a_table():
-    own = {path for folder in ("search", "supervision") for path in (ROOT / "results" / folder).glob("*")}
+    own = {path for folder in ("search", "supervision", "generator") for path in (ROOT / "results" / folder).glob("*")}
     assert own <= MADE["MADE"]["known_files"]()
 
 
@@ -46,8 +46,9 @@ def test_tables_over_many_files_are_made_from_these(tmp_path, monkeypatch):
     rows = {name: block().count("\n") for name, block in made["BLOCKS"].items()}
     assert all(block() != made["NOTHING"] for block in made["BLOCKS"].values())
     assert all(block() != blocks[name] for name, block in made["BLOCKS"].items())
-    assert "| shop, English | aligned index | 3.00 | 3.00 | 3.00 | +1.00 |" in made["BLOCKS"]["steps"]()
+    assert "| shop, English | aligned index | 1,700 | 3.00 | 3.00 | 3.00 | +1.00 |" in made["BLOCKS"]["steps"]()
     assert "+1.00 [+0.50, +1.50]†" in made["BLOCKS"]["supervision-ndcg10"]()
+    assert "| 2.50 | 2.50 | 2.50 | +0.50 |" in made["BLOCKS"]["generator"]()
     assert "Base-FT differs" not in made["BLOCKS"]["supervision-says"]()
     (tmp_path / "search" / "us20-s1.json").unlink()
     assert made["BLOCKS"]["steps"]().count("\n") == rows["steps"] - 1
@@ -77,6 +78,10 @@ def write_results(folder):
     new = {"objectives": rankers, "beside": {"bm25_dense": entry}}
     cold = {"data": {"new": new, "queries": {"new": 3}}}
     files = {
+        "search/us20-plan": {"s1": {"updates": 1_700}},
+        "supervision/controls-valid": comparison,
+        "generator/base-42": {"item": scores},
+        "generator/ema-42": {"item": dict.fromkeys(measures, 2.5)},
         "search/us20-s0": {"item": scores},
         "search/us20-s1": {"item": dict.fromkeys(measures, 3.0)},
         "search/us20-al-quality": quality,
