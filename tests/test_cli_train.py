@@ -156,7 +156,7 @@ def test_an_out_that_is_not_ours(train, tmp_path):
 @pytest.mark.parametrize("recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies", "few-pairs"])
 def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
     saved = {"kind": "t5", "body": "t5"} if "esci" in recipe else {"kind": "compact", "body": "compact"}
-    monkeypatch.setattr("restd.models.read_description", lambda folder: saved)
+    monkeypatch.setattr("restd.train.configure.read_description", lambda folder: saved)
     model, base = configure(recipe, [])
     _, continued = configure(recipe, [], objective="restd", continued_from=tmp_path)
     assert base.train.epochs > 0

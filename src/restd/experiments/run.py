@@ -11,7 +11,8 @@ from restd.evaluate import Evaluation, TestSet, ranked_validation, read_tests
 from restd.experiments.comparison import Comparison, cell_name
 from restd.experiments.evaluations import START, evaluate_baseline, evaluate_model
 from restd.experiments.learning_rates import choose_rate, open_probes
-from restd.experiments.parallel_runs import refuse_bad_count, train_side_by_side
+from restd.experiments.parallel_runs import train_side_by_side
+from restd.experiments.processes import refuse_bad_count
 from restd.experiments.study_file import continue_study, save_study
 from restd.models.store import model_folder
 from restd.progress import Notify
