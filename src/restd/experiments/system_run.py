@@ -1,4 +1,4 @@
-"""Running a comparison of systems: encode once, make every index, train and evaluate every cell that is not finished."""
+"""Running a comparison of systems: encode once, make every index, train and evaluate whatever is not finished."""
 
 import logging
 import os

@@ -100,6 +100,11 @@ class IndexConfig(IndexChoices):
         object.__setattr__(self, "align", align or AlignConfig())
         object.__setattr__(self, "shape", shape or ShapeConfig())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let builds in other processes receive it: a read-only mapping cannot be sent as it is."""
+        choices = (self.encoder, self.quantizer, self.policy, self.balanced)
+        return IndexConfig, (*choices, dict(self.sections), self.align, self.shape)
+
     @classmethod
     def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
         """Build from plain values by section, as TOML files and `--set` give them."""

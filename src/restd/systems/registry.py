@@ -1,4 +1,4 @@
-"""Systems by name: an identifier scheme, a backbone and an objective, or a ranker, with the settings that make it one."""
+"""Systems by name: identifiers, a backbone and an objective, or a ranker, with the settings that make it one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
