@@ -220,5 +220,6 @@ def _exceptions(summary: Summary) -> list[str]:
             if own.get("objective") and own["restd"] != "yes" and name not in laid_over:
                 reasons.setdefault(own["restd"], []).append(label(own["label"]))
         sentences += [f"ResTD is not laid over {', '.join(names)}: {reason}." for reason, names in reasons.items()]
-    sentences += [f"{name} is not in the table: {reason}." for name, reason in summary["left_out"].items()]
+    missing = {**summary["left_out"], **{name: f"it failed in {why}" for name, why in summary["failed"].items()}}
+    sentences += [f"{name} is not in the table: {reason.removesuffix('.')}." for name, reason in missing.items()]
     return sentences

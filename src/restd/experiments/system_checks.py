@@ -5,15 +5,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from restd._arrow import pc
+from restd.artifacts.manifest import MANIFEST
 from restd.data import Catalog, read_judgments, task_in
 from restd.data.categories import read_category_paths
-from restd.encode import is_fitted, load_encoder
+from restd.encode import default_encoder, is_fitted, load_encoder
 from restd.encode.embeddings import AUTO
 from restd.errors import ConfigError, RestdError
 from restd.experiments.system_comparison import SystemComparison
+from restd.experiments.system_stages import EMBEDDINGS
 from restd.progress import Notify
 from restd.quantize import QUANTIZERS, level_sizes
 from restd.systems import ResolvedSystem
+
+_LOOK_TEXTS = 500
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,24 @@ class _Available:
         return read_category_paths(self.catalog, self.catalog.ids()) is not None
 
     @cached_property
+    def without_encoder(self) -> str:
+        """Why the encoder that all systems share cannot be had; empty where it can."""
+        name, _ = self.comparison.encoder
+        if (self.comparison.out / EMBEDDINGS / MANIFEST).is_file() or is_fitted(name):
+            return ""
+        try:
+            if name == AUTO:
+                batch = next(self.catalog.batches())
+                name = default_encoder(self.catalog.texts(batch).to_pylist()[:_LOOK_TEXTS])
+            load_encoder(name, device=self.comparison.device)
+        except RestdError as error:
+            return (
+                f"its encoder {name!r} cannot be had ({str(error).removesuffix('.')}); name another one with --set "
+                "index.encoder=NAME, such as tfidf-svd, which needs no weights"
+            )
+        return ""
+
+    @cached_property
     def splits(self) -> frozenset[str]:
         """Splits that have a judgment with a grade above zero."""
         judgments = read_judgments(self.comparison.data)
@@ -52,7 +74,6 @@ def check_systems(comparison: SystemComparison, *, everything: Iterable[str], no
     if task_in(comparison.data) != "search":
         raise ConfigError(f"{comparison.data} has histories; the systems that are known so far search by text.")
     available, unnamed = _Available(comparison), set(everything)
-    _refuse_missing_encoder(comparison, available)
     reasons = {name: _reason(resolved, available) for name, resolved in comparison.resolved.items()}
     missing = {name: reason for name, reason in reasons.items() if reason}
     if not missing:
@@ -76,24 +97,11 @@ def _joined(reasons: Mapping[str, str]) -> str:
     return " ".join(f"{', '.join(systems)}: {reason}." for reason, systems in names.items())
 
 
-def _refuse_missing_encoder(comparison: SystemComparison, available: _Available) -> None:
-    """Load the encoder that all share, if it is loaded by name."""
-    name, _ = comparison.encoder
-    if name == AUTO or is_fitted(name):
-        return
-    try:
-        load_encoder(name, device=comparison.device)
-    except RestdError as error:
-        generating = [name for name, resolved in comparison.resolved.items() if resolved.spec.generates]
-        raise ConfigError(
-            f"The encoder {name!r} cannot be had, and {', '.join([*generating, 'dense'])} need it: {error} Name another "
-            "one with --set index.encoder=NAME; tfidf-svd needs no weights."
-        ) from error
-
-
 def _reason(resolved: ResolvedSystem, available: _Available) -> str:
     """Why a system cannot run on this data; empty where it can."""
     spec, config = resolved.spec, resolved.config
+    if resolved.encodes and available.without_encoder:
+        return available.without_encoder
     if "categories" in spec.needs and not available.categories:
         return (
             "it needs categories of the items, and the catalogue has none; name their column with --map category=… "

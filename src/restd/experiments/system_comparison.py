@@ -173,7 +173,7 @@ def find_system(name: str) -> SystemSpec:
         entry = RANKERS[name]
     except ConfigError:
         return SYSTEMS[name]  # an unknown name is an error that lists the systems
-    return SystemSpec(name, entry.summary, source="", label=name, ranker=name)
+    return SystemSpec(name, entry.summary, source="", label=name, ranker=name, needs=frozenset({"encoder"}))
 
 
 def plan_systems(

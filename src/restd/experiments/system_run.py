@@ -150,13 +150,16 @@ def run_systems(
 
 def _encode(runner: _Runner, tables: str) -> None:
     comparison = runner.comparison
+    users = tuple(name for name, resolved in comparison.resolved.items() if resolved.encodes)
+    if not users:
+        return
     name, seed = comparison.encoder
     key = hash_json({"sources": tables, "encoder": [name, seed]})
     stage = runner.stage(ENCODE, "items", key)
     if is_finished(stage.cost, key=key) and (comparison.out / EMBEDDINGS / MANIFEST).is_file():
         return
     work = partial(encode_items, stage, comparison.data, comparison.out, name, seed, comparison.device)
-    runner.run("Encoding", [_Piece("items", work, tuple(comparison.plans))])
+    runner.run("Encoding", [_Piece("items", work, users)])
 
 
 def _make_indexes(runner: _Runner, tables: str) -> None:
@@ -214,7 +217,8 @@ def _judge(runner: _Runner, tables: str) -> None:
     }
     pieces = []
     for name in comparison.rankers:
-        study, embeddings = comparison.study(name), read_manifest(comparison.out / EMBEDDINGS).content
+        study, encodes = comparison.study(name), comparison.resolved[name].encodes
+        embeddings = read_manifest(comparison.out / EMBEDDINGS).content if encodes else None
         made = hash_json({"sources": tables, "embeddings": embeddings})
         making = runner.stage(TRAIN, study.out.name, made)
         stage = runner.stage(JUDGE, study.out.name, hash_json({**rules, "embeddings": embeddings}))

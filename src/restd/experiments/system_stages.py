@@ -119,8 +119,11 @@ def judge_cell(stage: Stage, comparison: Comparison, name: str, run: Path, seed:
 
 def items_snapshot(data: Path, embeddings: Path) -> Snapshot:
     """The items of a data set, numbered, for rankers that need no Semantic IDs but may read texts and embeddings."""
-    vectors, catalog = Embeddings.open(embeddings), Catalog(data)
+    catalog = Catalog(data)
     numbered = Snapshot.numbered(catalog.ids(), catalog)
+    if not (embeddings / MANIFEST).is_file():  # no system of the study needs them
+        return numbered
+    vectors = Embeddings.open(embeddings)
     origin = {"encoder": vectors.settings["encoder"], "reading": vectors.settings["reading"]}
     return replace(numbered, index=replace(numbered.index, origin=origin), embeddings=vectors.artifact.content)
 

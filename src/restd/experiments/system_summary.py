@@ -68,7 +68,6 @@ def summarise_systems(finished: FinishedSystems) -> dict[str, Any]:
     measures = [str(measure) for measure in comparison.measures]
     rows = _rows(finished, measures)
     _add_differences(finished, rows, measures)
-    left_out = {**comparison.left_out, **{name: f"failed: {why}" for name, why in finished.failed.items()}}
     first = next(iter(finished.cells.values()))
     return {
         "kind": KIND,
@@ -87,7 +86,8 @@ def summarise_systems(finished: FinishedSystems) -> dict[str, Any]:
         "statistics": CONDITIONAL,
         "rows": rows,
         "systems": _systems(finished),
-        "left_out": left_out,
+        "left_out": dict(comparison.left_out),
+        "failed": dict(finished.failed),
         "encoding": _shown(finished.cost(ENCODE, "items")),
     }
 

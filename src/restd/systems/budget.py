@@ -60,6 +60,14 @@ class Budget:
         """The same with settings of the form `section.name=value` on top."""
         return Budget(self.name, self.summary, merge(self.sections, parse_settings(settings)))
 
+    def with_lengths(self, *, epochs: int | None = None, updates: int | None = None) -> "Budget":
+        """The same with another length of training; without either, the same."""
+        lengths = {name: value for name, value in (("epochs", epochs), ("updates", updates)) if value is not None}
+        if not lengths:
+            return self
+        rest = {name: value for name, value in self.train_options.items() if name not in ("epochs", "updates")}
+        return Budget(self.name, self.summary, {**self.sections, "train": {**rest, **lengths}})
+
     def index_sections(self, spec: SystemSpec) -> dict[str, dict[str, Any]]:
         """Sections of a system's index under this budget; those of quantisers that it does not use are left out."""
         chosen = spec.index.get("index", {}).get("quantizer", "kmeans")

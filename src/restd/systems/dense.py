@@ -9,5 +9,6 @@ SYSTEMS.add(
         source="Song et al., MPNet, 2020; Ni et al., Sentence-T5, 2022; Chen et al., BGE-M3, 2024",
         label="Dense (frozen encoder)",
         ranker="dense",
+        needs=frozenset({"encoder"}),
     )
 )

@@ -10,8 +10,8 @@ from restd.registry import Registry
 
 Sections = Mapping[str, Mapping[str, Any]]
 """Settings by section, as plain values."""
-Need = Literal["categories", "queries"]
-"""What a system cannot do without besides items: categories of the items, or judged training queries."""
+Need = Literal["categories", "queries", "encoder"]
+"""What a system cannot do without besides items: their categories, judged training queries, or a text encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SystemSpec:
         index: settings of its index, by section.
         train: settings of its training, by section; the objective is in [model].
         ranker: name in `RANKERS` of a system that does not generate.
-        needs: what it cannot do without.
+        needs: what it cannot do without; a system that generates always needs an encoder.
         task: what it does.
         ours: whether it is judged against the others, as ResTD over any system is, rather than one of them.
     """

@@ -36,6 +36,11 @@ class ResolvedSystem:
         return residuals and self.spec.objective == "base"
 
     @property
+    def encodes(self) -> bool:
+        """Whether it needs embeddings of the items."""
+        return self.spec.generates or "encoder" in self.spec.needs
+
+    @property
     def refusal(self) -> str:
         """Why ResTD cannot be laid over it; empty where it can."""
         if self.takes_restd:
