@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from restd.search import Fusion
     from restd.train import Job, RunConfig
 
-_SECTIONS = ("model", "train", "base", "continuation", "distill", "category")
+_SECTIONS = ("model", "train", "base", "continuation", "distill", "category", "rank")
 """Besides one section per backbone; [base] and [continuation] are [train] for runs without and with --init."""
 
 
@@ -85,7 +85,7 @@ def train(
     """
     from dataclasses import replace
 
-    from restd.evaluate import ranked_validation
+    from restd.evaluate import beam_negatives, ranked_validation
     from restd.experiments.learning_rates import choose_rate
     from restd.train import Job, train_retriever
 
@@ -104,7 +104,8 @@ def train(
         rates = read_numbers(learning_rates, "--learning-rates")
         best = choose_rate(job, rates, out, epochs=probe_epochs, notify=notify)
         job = replace(job, config=replace(config, train=replace(config.train, lr=best)))
-    trained = train_retriever(job, notify=notify, validate=ranked_validation(job))
+    validate, refresh = ranked_validation(job), beam_negatives(job)
+    trained = train_retriever(job, notify=notify, validate=validate, refresh=refresh)
     if not leave_group():
         return
     fusion = _fitted(job) if fit and job.task == "search" else None
@@ -166,7 +167,7 @@ def configure(
         kind_of,
         read_description,
     )
-    from restd.train import DistillSettings, RunConfig, TrainConfig, default_training
+    from restd.train import DistillSettings, RankSettings, RunConfig, TrainConfig, default_training
 
     if task not in (None, "search", "recommend"):
         raise ConfigError(f"--task must be search or recommend, got {task!r}.")
@@ -205,5 +206,6 @@ def configure(
         train=read_section(TrainConfig, train_values, section="train"),
         distill=read_section(DistillSettings, sections.get("distill", {}), section="distill"),
         category=read_section(CategorySettings, sections.get("category", {}), section="category"),
+        rank=read_section(RankSettings, sections.get("rank", {}), section="rank"),
     )
     return model, config

@@ -18,7 +18,7 @@ import torch
 
 from restd.artifacts.manifest import MANIFEST
 from restd.errors import ConfigError, Interrupted, RestdError
-from restd.evaluate import ranked_validation
+from restd.evaluate import beam_negatives, ranked_validation
 from restd.models.store import FOLDER
 from restd.progress import Notify, hidden, progress
 from restd.train import Job, train_retriever
@@ -111,7 +111,7 @@ def _work(job: Job, threads: int, sender: Any) -> None:
 
     try:
         with hidden():  # the parent shows the progress of all runs
-            train_retriever(job, notify=notify, validate=ranked_validation(job))
+            train_retriever(job, notify=notify, validate=ranked_validation(job), refresh=beam_negatives(job))
     except RestdError as error:
         notify(str(error))
 
