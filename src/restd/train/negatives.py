@@ -1,7 +1,7 @@
 """Hard negatives of training queries, and the function that finds them: training itself cannot search."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ class Negatives:
         return replace(self, scores=scores.astype(np.float32), positive_scores=positive_scores.astype(np.float32))
 
 
+@runtime_checkable
 class Refresh(Protocol):
     """Finds the negatives of a model in evaluation mode; `restd.evaluate.beam_negatives` makes one."""
 
