@@ -73,7 +73,7 @@ def train(
     """
     from dataclasses import replace
 
-    from restd.evaluate import ranked_validation
+    from restd.evaluate import beam_negatives, ranked_validation
     from restd.experiments.learning_rates import choose_rate
     from restd.train import Job, train_retriever
 
@@ -92,7 +92,8 @@ def train(
         rates = read_numbers(learning_rates, "--learning-rates")
         best = choose_rate(job, rates, out, epochs=probe_epochs, notify=notify)
         job = replace(job, config=replace(config, train=replace(config.train, lr=best)))
-    trained = train_retriever(job, notify=notify, validate=ranked_validation(job))
+    validate, refresh = ranked_validation(job), beam_negatives(job)
+    trained = train_retriever(job, notify=notify, validate=validate, refresh=refresh)
     if not leave_group():
         return
     fusion = _fitted(job) if fit and job.task == "search" else None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from restd.artifacts.manifest import MANIFEST
-from restd.evaluate import ranked_validation
+from restd.evaluate import beam_negatives, ranked_validation
 from restd.experiments.processes import Piece, refuse_bad_count, run_pieces
 from restd.models.store import FOLDER
 from restd.progress import Notify
@@ -45,4 +45,4 @@ def train_side_by_side(jobs: Sequence[Job], *, workers: int, notify: Notify) -> 
 
 def train_one(job: Job, notify: Notify) -> None:
     """Train one job, with early stopping as its settings have it."""
-    train_retriever(job, notify=notify, validate=ranked_validation(job))
+    train_retriever(job, notify=notify, validate=ranked_validation(job), refresh=beam_negatives(job))

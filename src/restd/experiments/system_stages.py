@@ -12,7 +12,7 @@ from restd.artifacts.manifest import MANIFEST
 from restd.data import Catalog
 from restd.data.dataset import optional_table
 from restd.encode import Embeddings, encode_catalog
-from restd.evaluate import TestSet, ranked_validation, read_tests
+from restd.evaluate import TestSet, beam_negatives, ranked_validation, read_tests
 from restd.experiments.comparison import Comparison
 from restd.experiments.costs import is_finished, measure_cost
 from restd.experiments.evaluations import BASELINES, evaluate_baseline, evaluate_model
@@ -72,7 +72,8 @@ def train_cell(stage: Stage, job: Job, notify: Notify) -> None:
     """Train one objective of one system with one seed."""
 
     def work() -> Mapping[str, Any]:
-        return {"updates": train_retriever(job, notify=notify, validate=ranked_validation(job)).summary["updates"]}
+        validate, refresh = ranked_validation(job), beam_negatives(job)
+        return {"updates": train_retriever(job, notify=notify, validate=validate, refresh=refresh).summary["updates"]}
 
     measure_cost(stage.cost, work, key=stage.key, own_process=stage.own_process)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
+from restd.config import OPTIONAL
 from restd.encode import (
     Encoder,
     Inputs,
@@ -51,6 +52,8 @@ class CompactConfig:
         geometry: start as good as the index: add to each level's logits how near its codewords are to what the codes so
             far left of the query's own latent; `auto` where the index can say how it projects queries.
         geometry_rate: learning rate of the projection that gives this latent, as a share of the decoder's.
+        codewords: start each level's output embeddings from the index's codewords, as RIPOR does. Unlike `geometry` it
+            adds nothing to the logits: only the first weights differ.
     """
 
     encoder: str = "index"
@@ -65,6 +68,7 @@ class CompactConfig:
     steps: int = 0
     geometry: bool | Literal["auto"] = False
     geometry_rate: float = 0.1
+    codewords: bool = field(default=False, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.heads < 1 or self.width % self.heads:
@@ -236,7 +240,10 @@ def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
                 raise
             logger.warning("The decoder starts without the geometry of the index. %s", error)
         own = replace(own, geometry=geometry is not None)
-    return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
+    made = CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
+    if own.codewords:
+        made.decoder.start_from_codewords(context.index.latents_and_codebooks()[1].values.float(), seed=context.seed)
+    return made
 
 
 def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone:

@@ -16,6 +16,7 @@ from restd.distill import (
 )
 from restd.errors import ConfigError
 from restd.models import BACKBONES, CategorySettings
+from restd.train.rank_settings import RankSettings
 
 MultiPositive = Literal["off", "items", "grades", "codes"]
 
@@ -186,6 +187,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     distill: DistillSettings = field(default_factory=DistillSettings)
     category: CategorySettings = field(default_factory=CategorySettings)
+    rank: RankSettings = field(default_factory=RankSettings)
 
 
 def default_training(body: str, *, continued: bool) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from restd.config import read_section
 from restd.errors import ConfigError
 from restd.models import BACKBONES, CategorySettings, ModelConfig, backbones_for, kind_of, read_description
 from restd.train.config import DistillSettings, RunConfig, TrainConfig, default_training
+from restd.train.rank_settings import RankSettings
 
-SECTIONS = ("model", "train", "base", "continuation", "distill", "category")
+SECTIONS = ("model", "train", "base", "continuation", "distill", "category", "rank")
 """Besides one section per backbone; [base] and [continuation] are [train] for runs without and with a first model."""
 _LENGTHS = ("epochs", "updates")
 
@@ -71,5 +72,6 @@ def configure_run(
         train=read_section(TrainConfig, values, section="train"),
         distill=read_section(DistillSettings, sections.get("distill", {}), section="distill"),
         category=read_section(CategorySettings, sections.get("category", {}), section="category"),
+        rank=read_section(RankSettings, sections.get("rank", {}), section="rank"),
     )
     return model, config
