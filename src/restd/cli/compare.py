@@ -35,6 +35,7 @@ from restd.cli.options import (
     read_numbers,
     read_seeds,
     search_options,
+    split_settings,
 )
 from restd.cli.train import configure
 from restd.errors import ConfigError
@@ -58,7 +59,12 @@ def compare(
     seeds: Annotated[
         str, typer.Option(help="Random seeds, separated by commas. Every objective is trained with each of them.")
     ] = "42,2027,2028",
-    baselines: Annotated[str, typer.Option(help="Baselines to evaluate too, separated by commas.")] = "",
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="Baselines to evaluate too, separated by commas; dense:ENCODER is dense search by another encoder."
+        ),
+    ] = "",
     split: Split = "test",
     measures: Measures = "",
     graded: Graded = False,
@@ -107,8 +113,9 @@ def compare(
 
     device = use_device(device)
     lengths: dict[str, Any] = {"epochs": epochs, "updates": updates}
+    settings, baseline_settings = split_settings(settings or [])
     model, config = configure(
-        recipe, settings or [], task=task, backbone=backbone, continued_from=init, options=lengths
+        recipe, settings, task=task, backbone=backbone, continued_from=init, options=lengths
     )
     doing = Job(index, data, out, model, config, init).task
     if router not in ("own", "start"):
@@ -138,6 +145,7 @@ def compare(
             ),
             router=router,
             baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
+            baseline_settings=baseline_settings,
             rates=read_numbers(learning_rates, "--learning-rates"),
             probe_epochs=probe_epochs,
             device=device,
