@@ -54,9 +54,12 @@ class SentenceTransformerEncoder:
         return other
 
     def _is_asymmetric(self, role: Role) -> bool:
+        return self._prompt(role) != self._prompt(None) or self._has_branches()
+
+    def _has_branches(self) -> bool:
         from sentence_transformers.sentence_transformer.modules import Router
 
-        return self._prompt(role) != self._prompt(None) or any(isinstance(module, Router) for module in self._model)
+        return any(isinstance(module, Router) for module in self._model)
 
     def _prompt(self, role: Role | None) -> str:
         """What stands before every text of a role, as `encode_query` and `encode_document` of the library choose it."""
@@ -103,6 +106,19 @@ class SentenceTransformerEncoder:
     def module(self) -> nn.Module:
         """The network, for those who train it further."""
         return self._model[0]
+
+    @property
+    def network(self) -> nn.Module:
+        """The network with all that follows it, such as pooling, for those who train the whole."""
+        return self._model
+
+    def differentiable(self, network: nn.Module, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
+        """Encode texts with gradients, by this network or a copy of it."""
+        task = {"task": self._role} if self._role is not None and self._has_branches() else {}
+        features = self._model.preprocess(list(texts), prompt=self._prompt(self._role) or None, **task)
+        device = self._model.device
+        inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()}
+        return network(inputs, **task)["sentence_embedding"]
 
     @property
     def token_dim(self) -> int | None:
