@@ -35,6 +35,7 @@ from restd.cli.options import (
     read_numbers,
     read_seeds,
     search_options,
+    split_settings,
 )
 from restd.cli.train import configure
 from restd.errors import ConfigError
@@ -79,7 +80,12 @@ def compare(
             "42,2027,2028; 42 with --systems."
         ),
     ] = None,
-    baselines: Annotated[str, typer.Option(help="Baselines to evaluate too, separated by commas.")] = "",
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="Baselines to evaluate too, separated by commas; dense:ENCODER is dense search by another encoder."
+        ),
+    ] = "",
     split: Split = "test",
     measures: Measures = "",
     graded: Graded = False,
@@ -161,9 +167,8 @@ def compare(
 
     device = use_device(device)
     lengths: dict[str, Any] = {"epochs": epochs, "updates": updates}
-    model, config = configure(
-        recipe, settings or [], task=task, backbone=backbone, continued_from=init, options=lengths
-    )
+    settings, baseline_settings = split_settings(settings or [])
+    model, config = configure(recipe, settings, task=task, backbone=backbone, continued_from=init, options=lengths)
     doing = Job(index, data, out, model, config, init).task
     if router not in ("own", "start"):
         raise ConfigError(f"--router must be own or start, got {router!r}.")
@@ -192,6 +197,7 @@ def compare(
             ),
             router=router,
             baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
+            baseline_settings=baseline_settings,
             rates=read_numbers(learning_rates, "--learning-rates"),
             probe_epochs=probe_epochs,
             device=device,

@@ -62,4 +62,5 @@ def continue_study(comparison: Comparison) -> Comparison:
         objectives=tuple(dict.fromkeys([*saved.objectives, *comparison.objectives])),
         seeds=tuple(dict.fromkeys([*saved.seeds, *comparison.seeds])),
         baselines=tuple(dict.fromkeys([*saved.baselines, *comparison.baselines])),
+        baseline_settings=saved.baseline_settings | comparison.baseline_settings,
     )

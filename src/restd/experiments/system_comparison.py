@@ -11,9 +11,10 @@ from restd.config import plain
 from restd.errors import ConfigError
 from restd.evaluate import PAPER, Measure
 from restd.experiments.comparison import Comparison, cell_name
+from restd.experiments.evaluations import file_name
 from restd.experiments.objective_sets import SEEDS
 from restd.index import IndexConfig
-from restd.rankers import RANKERS
+from restd.rankers import RANKERS, split_name
 from restd.search import SearchOptions
 from restd.systems import SYSTEMS, Budget, ResolvedSystem, SystemSpec, read_budget, resolve_system
 from restd.train import OBJECTIVES, Job
@@ -111,13 +112,15 @@ class SystemComparison:
         common: dict[str, Any] = {
             "index": self.index_folder(name),
             "data": self.data,
-            "out": self.out / FOLDER / name.replace("/", "-").replace(":", "-"),
+            "out": self.out / FOLDER / file_name(name),
             "split": self.split,
             "measures": self.measures,
             "graded": self.graded,
             "decoding": self.decoding,
             "device": self.device,
         }
+        if resolved.spec.ranker:
+            common |= {"baselines": (resolved.spec.ranker,), "baseline_settings": resolved.ranker_settings}
         if resolved.model is None or resolved.config is None:
             return Comparison(**common)
         objectives = tuple(dict.fromkeys([BASE, *plan.objectives]))
@@ -170,7 +173,7 @@ def find_system(name: str) -> SystemSpec:
     if name in SYSTEMS:
         return SYSTEMS[name]
     try:
-        entry = RANKERS[name]
+        entry = RANKERS[split_name(name)[0]]
     except ConfigError:
         return SYSTEMS[name]  # an unknown name is an error that lists the systems
     return SystemSpec(name, entry.summary, source="", label=name, ranker=name, needs=frozenset({"encoder"}))
@@ -228,4 +231,4 @@ def own_objective(system: str) -> str:
 
 def cell_label(system: str, objective: str, seed: int) -> str:
     """Name of a cell in messages and among costs."""
-    return f"{system.replace('/', '-').replace(':', '-')}-{cell_name(objective, seed)}"
+    return f"{file_name(system)}-{cell_name(objective, seed)}"

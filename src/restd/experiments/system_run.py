@@ -219,9 +219,9 @@ def _judge(runner: _Runner, tables: str) -> None:
     for name in comparison.rankers:
         study, encodes = comparison.study(name), comparison.resolved[name].encodes
         embeddings = read_manifest(comparison.out / EMBEDDINGS).content if encodes else None
-        made = hash_json({"sources": tables, "embeddings": embeddings})
-        making = runner.stage(TRAIN, study.out.name, made)
-        stage = runner.stage(JUDGE, study.out.name, hash_json({**rules, "embeddings": embeddings}))
+        made_from = {"sources": tables, "embeddings": embeddings, "settings": study.baseline_settings}
+        making = runner.stage(TRAIN, study.out.name, hash_json(made_from))
+        stage = runner.stage(JUDGE, study.out.name, hash_json({**rules, **made_from}))
         ranker = comparison.resolved[name].spec.ranker
         if not _is_judged(stage, evaluation_folder(study, ranker)):
             work = partial(make_and_judge_ranker, making, stage, study, ranker)

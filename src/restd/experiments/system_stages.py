@@ -82,7 +82,15 @@ def make_and_judge_ranker(making: Stage, stage: Stage, comparison: Comparison, n
     """Make a ranker, train it where it is trained, time single queries, and evaluate it."""
     snapshot = items_snapshot(comparison.data, comparison.index / EMBEDDINGS)
     tests = _tests(comparison, snapshot)
-    context = RankerContext(snapshot, comparison.data, comparison.index, comparison.task, comparison.out / BASELINES)
+    context = RankerContext(
+        snapshot,
+        comparison.data,
+        comparison.index,
+        comparison.task,
+        comparison.out / BASELINES,
+        settings=comparison.baseline_settings,
+        notify=notify,
+    )
     ranker: list[Ranker] = []
 
     def make() -> None:

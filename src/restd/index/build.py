@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_OURS = ("embeddings", SHAPE, ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png")
+_OURS = ("embeddings", SHAPE, ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png", "encoders")
 """Everything restd index ever puts into its folder."""
 
 

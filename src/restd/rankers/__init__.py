@@ -17,6 +17,9 @@ from restd.rankers.registry import (
     make_companion,
     make_ranker,
     ranker_names,
+    ranker_sections,
+    refuse_unread_settings,
+    split_name,
 )
 from restd.rankers.sasrec import SasRec, SasRecConfig
 from restd.rankers.sasrec_training import train_sasrec
@@ -44,5 +47,8 @@ __all__ = [
     "make_companion",
     "make_ranker",
     "ranker_names",
+    "ranker_sections",
+    "refuse_unread_settings",
+    "split_name",
     "train_sasrec",
 ]

@@ -11,6 +11,7 @@ from restd.config import merge, parse_settings
 from restd.errors import ConfigError
 from restd.models import BACKBONES
 from restd.quantize import QUANTIZERS
+from restd.rankers import ranker_sections, split_name
 from restd.systems.registry import Sections, SystemSpec
 from restd.train.configure import SECTIONS
 
@@ -38,7 +39,7 @@ class Budget:
     sections: Sections
 
     def __post_init__(self) -> None:
-        known = (QUANTIZER, *_CHOICES, *QUANTIZERS, "train", *_TRAINING, *BACKBONES)
+        known = (QUANTIZER, *_CHOICES, *QUANTIZERS, "train", *_TRAINING, *BACKBONES, *ranker_sections())
         for section, values in self.sections.items():
             if section not in known:
                 raise ConfigError(f"Unknown section [{section}] of the budget {self.name}. Known: {', '.join(known)}.")
@@ -76,6 +77,11 @@ class Budget:
         own = {name: values for name, values in self.sections.items() if name in ("index", "align", chosen)}
         merged = merge({chosen: common}, spec.index, own)
         return {name: values for name, values in merged.items() if name == chosen or name not in QUANTIZERS}
+
+    def ranker_sections(self, spec: SystemSpec) -> dict[str, dict[str, Any]]:
+        """Settings of a system that is a ranker, under this budget."""
+        own = split_name(spec.ranker)[0]
+        return merge(spec.train, {name: values for name, values in self.sections.items() if name == own})
 
     def train_sections(self, spec: SystemSpec) -> dict[str, dict[str, Any]]:
         """Sections of a system's training under this budget; [train] is `train_options`."""

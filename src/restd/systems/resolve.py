@@ -1,12 +1,13 @@
 """A system under a budget: the settings of its index, its model and its training, checked before anything runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from restd.errors import ConfigError
 from restd.index import IndexConfig
 from restd.models import ModelConfig
 from restd.quantize import QUANTIZERS
-from restd.rankers import find_ranker
+from restd.rankers import find_ranker, refuse_unread_settings
 from restd.systems.budget import Budget
 from restd.systems.registry import SystemSpec
 from restd.train import OBJECTIVES, RunConfig
@@ -22,12 +23,14 @@ class ResolvedSystem:
         index: of its index.
         model: of its backbone.
         config: of its training; the objective is the system's own.
+        ranker_settings: sections of a system that is a ranker.
     """
 
     spec: SystemSpec
     index: IndexConfig | None = None
     model: ModelConfig | None = None
     config: RunConfig | None = None
+    ranker_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def takes_restd(self) -> bool:
@@ -57,7 +60,9 @@ def resolve_system(spec: SystemSpec, budget: Budget) -> ResolvedSystem:
     try:
         if spec.ranker:
             find_ranker(spec.ranker, spec.task)
-            return ResolvedSystem(spec)
+            settings = budget.ranker_sections(spec)
+            refuse_unread_settings(settings, [spec.ranker])
+            return ResolvedSystem(spec, ranker_settings=settings)
         index = IndexConfig.read(budget.index_sections(spec))
         model, config = configure_run(
             budget.train_sections(spec), options=budget.train_options, task=spec.task, user=f"the system {spec.name}"
