@@ -47,7 +47,7 @@ def log_map(points: Float[Tensor, "*shape dim"]) -> Float32[Tensor, "*shape dim"
 def mobius_subtract(
     points: Float[Tensor, "*#shape dim"], codewords: Float[Tensor, "*#shape dim"]
 ) -> Float32[Tensor, "*shape dim"]:
-    """x ⊖ c = x ⊕ (-c): what a codeword leaves of a point. Its distance from the origin is that of x and c.
+    """X ⊖ c = x ⊕ (-c): what a codeword leaves of a point. Its distance from the origin is that of x and c.
 
     The numerator of the definition, (1 - 2x·c + ‖c‖²) x - (1 - ‖x‖²) c, is written as the equal (1 - ‖x‖²)(x - c) +
     ‖x - c‖² x: it is exactly zero where x = c, and near it nothing cancels.
@@ -67,7 +67,7 @@ def mobius_subtract(
 def coadd(
     residuals: Float[Tensor, "*#shape dim"], codewords: Float[Tensor, "*#shape dim"]
 ) -> Float32[Tensor, "*shape dim"]:
-    """r ⊞ c = (γ_r² r + γ_c² c) / (γ_r² + γ_c² - 1): the point of which c left r, so that (x ⊖ c) ⊞ c = x.
+    """R ⊞ c = (γ_r² r + γ_c² c) / (γ_r² + γ_c² - 1): the point of which c left r, so that (x ⊖ c) ⊞ c = x.
 
     >>> point, codeword = torch.tensor([0.5, 0.1]), torch.tensor([-0.3, 0.6])
     >>> torch.allclose(coadd(mobius_subtract(point, codeword), codeword), point, atol=1e-6)
