@@ -1,4 +1,4 @@
-"""MERGE in the registry: an RQ-VAE that learns which items answer the same queries. Its losses are in `merge_losses`."""
+"""MERGE in the registry: an RQ-VAE that learns which items answer the same queries; losses in `merge_losses`."""
 
 from dataclasses import dataclass
 from typing import Literal

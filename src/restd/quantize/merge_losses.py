@@ -1,5 +1,6 @@
-"""MERGE's losses: queries near their items, and items of a query together, by relevance at the coarse levels and by
-grade at the deep ones.
+"""MERGE's losses: queries near their items, and items of a query together.
+
+Coarse levels learn that items answer the same query, deep levels which of them answer it equally well.
 """
 
 from dataclasses import dataclass
