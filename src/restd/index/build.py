@@ -18,6 +18,7 @@ from restd.encode import Embeddings, encode_catalog, import_vectors
 from restd.errors import ArtifactError
 from restd.index.align import FOLDER as ALIGNMENT
 from restd.index.align import Aligned, align
+from restd.index.capacity import refuse_overfull
 from restd.index.collisions import CollisionProblem
 from restd.index.config import IndexConfig
 from restd.index.policies import POLICIES
@@ -33,7 +34,6 @@ from restd.quantize import (
     Quantizer,
     assign_balanced,
     check_latents,
-    level_sizes,
     restore_quantizer,
 )
 
@@ -95,9 +95,11 @@ def build_index(
 def _refuse_shape(config: IndexConfig, *, items: int) -> None:
     if not QUANTIZERS[config.quantizer].has_geometry:
         return
-    sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)
+    sizes = QUANTIZERS[config.quantizer].sizes(config.fit.codes, levels=config.fit.levels, items=items)
     if POLICIES[config.policy].unique_within:
         refuse_too_many(items, sizes)
+    if config.room is not None:
+        refuse_overfull(items, sizes, capacity=config.room)
 
 
 def refuse_to_undo_changes(out: Path) -> None:
@@ -158,6 +160,8 @@ def _fit(
     kind = QUANTIZERS[config.quantizer]
     if "queries" in kind.needs and judgments is not None:
         parents["judgments"] = hash_file(find_table(judgments, "judgments"))
+    if "categories" in kind.needs:  # they may change where no text does
+        parents |= embeddings.artifact.manifest.parents
     if (target / MANIFEST).is_file():
         try:
             artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
@@ -238,7 +242,7 @@ def _index(
         manifest = read_manifest(target)
         settings = manifest.settings
         same = manifest.kind == KIND and manifest.parents == parents and settings["policy"] == config.policy
-        if same and settings["origin"] == origin:
+        if same and settings["origin"] == origin and settings.get("capacity") == config.room:
             notify("Kept the Semantic IDs")
             return SidIndex.load(target)
     latents = _latents(embeddings, quantizer)
@@ -248,9 +252,10 @@ def _index(
     else:
         raw = assign(as_tensor(latents), quantizer.codebooks).numpy()
     notify(f"Resolving collisions ({config.policy})")
-    resolution = POLICIES[config.policy].resolve(CollisionProblem(latents, raw, quantizer.codebooks))
+    problem = CollisionProblem(latents, raw, quantizer.codebooks, capacity=config.room)
+    resolution = POLICIES[config.policy].resolve(problem)
     table = SidTable(catalog.ids(), resolution.sids, resolution.sizes)
-    index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin)
+    index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin, capacity=config.room)
     index.save(target, parents=parents)
     return index
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from restd.config import read_section
 from restd.errors import ConfigError
-from restd.index.policies import POLICIES
+from restd.index.policies import CAPACITY, POLICIES
 from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig
 
 
@@ -21,12 +21,14 @@ class IndexChoices:
         quantizer: a name of `restd list quantizers`; its own settings are in the section of that name.
         policy: a name of `restd list policies`: what to do with items that get the same codes.
         balanced: assign codes so that all codes of a level are used about equally often, at some cost in error.
+        capacity: items that may share a Semantic ID; for the policy `capacity` alone, which takes 5 by default.
     """
 
     encoder: str = "auto"
     quantizer: str = "kmeans"
     policy: str = "single_substitution"
     balanced: bool = False
+    capacity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,13 @@ class IndexConfig(IndexChoices):
         quantizer: str = IndexChoices.quantizer,
         policy: str = IndexChoices.policy,
         balanced: bool = IndexChoices.balanced,
+        capacity: int | None = IndexChoices.capacity,
         sections: Mapping[str, Any] | None = None,
         align: AlignConfig | None = None,
         shape: ShapeConfig | None = None,
         **configs: Any,
     ) -> None:
-        super().__init__(encoder, quantizer, policy, balanced)
+        super().__init__(encoder, quantizer, policy, balanced, capacity)
         sections = {**(sections or {}), **configs}
         for name, config in {quantizer: None, **sections}.items():
             expected = QUANTIZERS[name].config
@@ -95,7 +98,14 @@ class IndexConfig(IndexChoices):
                 raise ConfigError(
                     f"Expected the settings of {name} as {expected.__name__}, got {type(config).__name__}."
                 )
-        _ = POLICIES[policy]  # an unknown name is an error now, not after an hour of encoding
+        bounded = POLICIES[policy].bounded  # an unknown name is an error now, not after an hour of encoding
+        if capacity is not None and not bounded:
+            raise ConfigError(
+                f"index.capacity = {capacity} has no effect with the policy {policy}; choose --policy capacity, or "
+                "remove the setting."
+            )
+        if capacity is not None and capacity < 1:
+            raise ConfigError(f"index.capacity must be at least 1, got {capacity}.")
         object.__setattr__(self, "sections", MappingProxyType(sections))
         object.__setattr__(self, "align", align or AlignConfig())
         object.__setattr__(self, "shape", shape or ShapeConfig())
@@ -124,6 +134,11 @@ class IndexConfig(IndexChoices):
     def section(self, name: str) -> Any:
         """Settings of one quantiser."""
         return self.sections[name] if name in self.sections else QUANTIZERS[name].config()
+
+    @property
+    def room(self) -> int | None:
+        """Items that may share a SID; None where the policy does not bound them."""
+        return (self.capacity or CAPACITY) if POLICIES[self.policy].bounded else None
 
     @property
     def fit(self) -> QuantizerConfig:

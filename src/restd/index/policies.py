@@ -18,6 +18,7 @@ class PolicyKind:
         unique_within: whether it gives every item a SID of its own without adding a level, so that a catalogue larger
             than the number of addresses is refused before anything is encoded.
         shares: whether items may keep sharing a SID; SIDs of older items then do not restrict those of new ones.
+        bounded: whether it reads `index.capacity`, the largest number of items that may share a SID.
     """
 
     name: str
@@ -25,8 +26,11 @@ class PolicyKind:
     resolve: Callable[..., Any]
     unique_within: bool = False
     shares: bool = False
+    bounded: bool = False
 
 
+CAPACITY = 5
+"""Items that may share a SID under the policy `capacity`, where nothing else is said."""
 POLICIES: Registry[PolicyKind] = Registry("collision policy", group="policies")
 """Every collision policy that is installed. Listing it loads no torch."""
 
@@ -63,3 +67,11 @@ POLICIES.add(
     )
 )
 POLICIES.add(PolicyKind("none", "Items with the same codes share a SID.", deferred(_HOME, "none"), shares=True))
+POLICIES.add(
+    PolicyKind(
+        "capacity",
+        "At most index.capacity items share a SID; the others take the nearest last code, or SID, with room.",
+        deferred("restd.index.capacity", "capacity"),
+        bounded=True,
+    )
+)

@@ -5,11 +5,13 @@ from typing import Any
 
 import faiss
 import numpy as np
+import torch
 from jaxtyping import Float, Int, Int64
 
-from restd.codes import as_tensor, assign, last_residuals, nearest, trajectory
+from restd.codes import Space, as_tensor, assign, last_residuals, nearest, quantised, spaces, trajectory
 from restd.codes.keys import collision_groups, pack
 from restd.encode import Embeddings
+from restd.index.ball_search import BallSearch
 from restd.index.sid_index import SidIndex
 
 _ROWS = 65_536
@@ -91,8 +93,9 @@ def measure_quality(
     after, _ = collision_groups(pack(index.sids, index.sizes))
     stored = None
     if index.latents is not None and index.codebooks is not None:
-        left = last_residuals(as_tensor(index.latents), as_tensor(index.sids), index.codebooks).numpy()
-        stored = float(np.square(left).sum(1).mean() / _mean_square(index.latents))
+        left = last_residuals(as_tensor(index.latents), as_tensor(index.sids), index.codebooks)
+        squares = squared_lengths(left.numpy(), index.codebooks.space)
+        stored = float(squares.mean() / _mean_square(index.latents, index.codebooks.space))
     return IndexQuality(
         items=len(index),
         policy=index.policy,
@@ -117,8 +120,7 @@ def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20
     latents = index.quantizer.latents(vectors)
     codebooks = index.quantizer.codebooks
     points = as_tensor(latents)
-    left = last_residuals(points, assign(points, codebooks), codebooks)
-    decoded = (points.float() - left).numpy()
+    decoded = quantised(points, assign(points, codebooks), codebooks).numpy()
     rebuilt = index.quantizer.reconstruct(decoded)
     variance = np.square(originals - originals.mean(axis=0)).sum(1).mean()
     return float(np.square(rebuilt - originals).sum(1).mean() / variance)
@@ -177,11 +179,17 @@ def _prefix_counts(prefixes: Int[np.ndarray, "item level"], sizes: tuple[int, ..
     return np.unique(pack(prefixes, sizes), return_counts=True)[1]
 
 
-def _mean_square(latents: Float[np.ndarray, "item dim"]) -> float:
-    total = sum(
-        float(np.square(latents[start : start + _ROWS].astype(np.float32)).sum())
-        for start in range(0, len(latents), _ROWS)
-    )
+def squared_lengths(points: Float[np.ndarray, "*shape dim"], space: Space) -> Float[np.ndarray, "*shape"]:
+    """Squared lengths, in the ball squared distances from its centre."""
+    if space == "euclidean":
+        return np.square(points).sum(-1)
+    return spaces.squared_norms(torch.from_numpy(points), space).numpy()
+
+
+def _mean_square(latents: Float[np.ndarray, "item dim"], space: Space) -> float:
+    parts = (latents[start : start + _ROWS].astype(np.float32) for start in range(0, len(latents), _ROWS))
+    flat = space == "euclidean"
+    total = sum(float(np.square(part).sum() if flat else squared_lengths(part, space).sum()) for part in parts)
     return total / len(latents)
 
 
@@ -194,7 +202,10 @@ def _level_errors(index: SidIndex) -> list[float | None]:
     for start in range(0, len(index), _ROWS):
         rows = slice(start, start + _ROWS)
         steps = trajectory(as_tensor(index.latents[rows]), as_tensor(index.raw[rows]), index.codebooks)
-        sums += np.square(steps.numpy()).sum((0, 2))
+        if index.codebooks.space == "euclidean":
+            sums += np.square(steps.numpy()).sum((0, 2))
+        else:
+            sums += squared_lengths(steps.numpy(), index.codebooks.space).sum(0)
     return [float(value / sums[0]) for value in sums[1:]] + missing[index.codebooks.levels :]
 
 
@@ -209,7 +220,7 @@ def _conflicts(index: SidIndex) -> list[float | None]:
         stored = as_tensor(index.sids[rows])
         steps = trajectory(as_tensor(index.latents[rows]), stored, index.codebooks)
         for level in range(index.codebooks.levels):
-            best = nearest(steps[:, level], index.codebooks.level(level))
+            best = nearest(steps[:, level], index.codebooks.level(level), space=index.codebooks.space)
             counts[level] += int((best != stored[:, level]).sum())
     return [float(value / len(index)) for value in counts] + missing[index.codebooks.levels :]
 
@@ -218,9 +229,12 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
     if index.latents is None or len(index) <= neighbours:
         return [None] * len(index.sizes)
     rows = np.random.default_rng(seed).choice(len(index), min(queries, len(index)), replace=False)
-    search = faiss.IndexFlatL2(index.latents.shape[1])
-    for start in range(0, len(index), _ROWS):
-        search.add(index.latents[start : start + _ROWS].astype(np.float32))
+    if index.codebooks is None or index.codebooks.space == "euclidean":
+        search = faiss.IndexFlatL2(index.latents.shape[1])
+        for start in range(0, len(index), _ROWS):
+            search.add(index.latents[start : start + _ROWS].astype(np.float32))
+    else:
+        search = BallSearch(index.latents)
     _, neighbour_rows = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
     itself = neighbour_rows == rows[:, None]
     itself[~itself.any(axis=1), -1] = True  # copies pushed it out of its own list: drop the farthest instead

@@ -45,6 +45,7 @@ class SidIndex:
             those of the last time may be gone, and a model may have been trained on them.
         came_in: generation in which each item came, row for row; None where all came when the index was built. Four
             bytes an item, as a service that adds items one by one passes 32,767 times.
+        capacity: items that may share a SID, also when more are added; None where the policy does not bound them.
     """
 
     table: SidTable
@@ -56,6 +57,7 @@ class SidIndex:
     origin: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
     came_in: Int32[np.ndarray, "item"] | None = None
+    capacity: int | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -132,7 +134,8 @@ class SidIndex:
         codes = assign(as_tensor(latents), codebooks).numpy()
         policy = POLICIES[self.policy]
         occupied = None if policy.shares else self.sids
-        resolution = policy.resolve(CollisionProblem(latents, codes, codebooks, occupied=occupied, sizes=self.sizes))
+        problem = CollisionProblem(latents, codes, codebooks, occupied, self.sizes, self.capacity)
+        resolution = policy.resolve(problem)
         return Placement(latents, codes, resolution.sids, np.full(len(ids), self.generation + 1, np.int32))
 
     def append(self, ids: Sequence[str], placement: Placement) -> "SidIndex":
@@ -187,6 +190,8 @@ class SidIndex:
             "origin": dict(self.origin),
             "quantizer": None if self.quantizer is None else dict(self.quantizer.settings),
         }
+        if self.capacity is not None:
+            settings["capacity"] = self.capacity
         items = pa.table({"id": self.table.ids, "sid": _lists_of(self.sids), "raw": _lists_of(self.raw)})
         if self.generation:  # an index that never grew is stored as it always was, under the same content hash
             settings["generation"] = self.generation
@@ -227,9 +232,8 @@ class SidIndex:
                 )
         generation = settings.get("generation", 0)
         came_in = items[_GENERATION].to_numpy() if _GENERATION in items.column_names else None
-        return cls(
-            table, raw, latents, codebooks, quantizer, settings["policy"], settings["origin"], generation, came_in
-        )
+        state = (settings["policy"], settings["origin"], generation, came_in, settings.get("capacity"))
+        return cls(table, raw, latents, codebooks, quantizer, *state)
 
 
 def _lists_of(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:

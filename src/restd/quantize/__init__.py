@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from restd.quantize.align_settings import AlignConfig
     from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, query_stages, restore_quantizer
     from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
+    from restd.quantize.cat_id2 import CatId2Config
+    from restd.quantize.forge import ForgeConfig
+    from restd.quantize.hyperbolic import HyperbolicConfig
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
+    from restd.quantize.merge import MergeConfig
     from restd.quantize.quantizer import Quantizer, Stage, check_latents, to_latents, unit_length
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
@@ -24,9 +28,13 @@ _HOMES = {
     "AlignConfig": "restd.quantize.align_settings",
     "AlignedQuantizer": "restd.quantize.aligned",
     "Alignment": "restd.quantize.alignment",
+    "CatId2Config": "restd.quantize.cat_id2",
+    "ForgeConfig": "restd.quantize.forge",
+    "HyperbolicConfig": "restd.quantize.hyperbolic",
     "Identifiers": "restd.quantize.signals",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
+    "MergeConfig": "restd.quantize.merge",
     "Quantizer": "restd.quantize.quantizer",
     "QuantizerConfig": "restd.quantize.settings",
     "QueryPairs": "restd.quantize.alignment",
@@ -55,9 +63,13 @@ __all__ = [
     "AlignConfig",
     "AlignedQuantizer",
     "Alignment",
+    "CatId2Config",
+    "ForgeConfig",
+    "HyperbolicConfig",
     "Identifiers",
     "KMeansConfig",
     "KMeansQuantizer",
+    "MergeConfig",
     "Quantizer",
     "QuantizerConfig",
     "QuantizerKind",
