@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from restd.quantize.align_settings import AlignConfig
     from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, query_stages, restore_quantizer
     from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
+    from restd.quantize.hi_gen import HiGenConfig
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
     from restd.quantize.quantizer import Quantizer, Stage, check_latents, to_latents, unit_length
@@ -24,6 +25,7 @@ _HOMES = {
     "AlignConfig": "restd.quantize.align_settings",
     "AlignedQuantizer": "restd.quantize.aligned",
     "Alignment": "restd.quantize.alignment",
+    "HiGenConfig": "restd.quantize.hi_gen",
     "Identifiers": "restd.quantize.signals",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
@@ -55,6 +57,7 @@ __all__ = [
     "AlignConfig",
     "AlignedQuantizer",
     "Alignment",
+    "HiGenConfig",
     "Identifiers",
     "KMeansConfig",
     "KMeansQuantizer",

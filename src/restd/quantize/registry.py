@@ -49,6 +49,6 @@ class QuantizerKind:
 
 
 QUANTIZERS: Registry[QuantizerKind] = Registry(
-    "quantiser", group="quantizers", homes=("restd.quantize.kmeans", "restd.quantize.rqvae")
+    "quantiser", group="quantizers", homes=("restd.quantize.kmeans", "restd.quantize.rqvae", "restd.quantize.hi_gen")
 )
 """Every quantiser that is installed. Listing it loads neither torch nor faiss."""
