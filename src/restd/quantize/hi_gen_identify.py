@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Float16, Int64
 
 from restd.codes import nearest
+from restd.codes.codebooks import MAX_CODES
 from restd.codes.keys import radices
 from restd.errors import ConfigError
 from restd.progress import progress
@@ -17,8 +18,6 @@ from restd.quantize.kmeans_fit import fit_level, principal_axes
 from restd.quantize.quantizer import refuse_identical, to_latents, unit_length
 from restd.quantize.settings import level_sizes
 from restd.quantize.signals import Identifiers, Signals
-
-_MOST_CODES = np.iinfo(np.int16).max
 
 
 def identify_by_categories(
@@ -109,11 +108,11 @@ def _numbers(group: Int64[np.ndarray, "item"]) -> Int64[np.ndarray, "item"]:
 def _refuse_too_large(sizes: tuple[int, ...], *, depth: int) -> None:
     """A code is stored in sixteen bits, and a whole identifier must fit a key of 64."""
     for level, size in enumerate(sizes):
-        if size > _MOST_CODES:
+        if size > MAX_CODES:
             what = "categories at this depth" if level < depth else "items that share category and clusters"
             remedy = "Lower hi-gen.depth" if level < depth else "Raise hi-gen.codes or hi-gen.levels"
             raise ConfigError(
                 f"Level {level + 1} would need {size:,} codes, for as many {what}; a level has at most "
-                f"{_MOST_CODES:,}. {remedy}."
+                f"{MAX_CODES:,}. {remedy}."
             )
     radices(sizes)
