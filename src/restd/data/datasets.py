@@ -42,6 +42,7 @@ DATASETS: Registry[DatasetEntry] = Registry(
         "restd.data.public.esci",
         "restd.data.public.nq320k",
         "restd.data.public.beir",
+        "restd.data.public.ir_datasets",
         "restd.data.history_sources",
         "restd.data.public.movielens",
         "restd.data.public.amazon",

@@ -216,7 +216,7 @@ def _identify(
     notify(f"Making identifiers ({config.quantizer})")
     made = kind.identify(vectors, config.fit, signals)
     table = SidTable(catalog.ids(), made.sids, made.sizes)
-    index = SidIndex(table, made.sids, None, None, None, "none", origin)
+    index = SidIndex(table, made.sids, made.points, None, None, "none", origin)
     index.save(target, parents=parents)
     return index
 

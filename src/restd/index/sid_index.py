@@ -36,7 +36,7 @@ class SidIndex:
     Args:
         table: item ids and stored SIDs.
         raw: codes as first assigned, before collisions were resolved.
-        latents: what was quantised; None for imported SIDs without geometry.
+        latents: what was quantised, or where a scheme without codebooks sees the items; None where there is neither.
         codebooks: codewords; None likewise. A level of the table beyond them is a disambiguation code.
         quantizer: maps embeddings to latents, so that items can be added; None for imported indexes.
         policy: how collisions were resolved, and how those of added items will be.
@@ -91,8 +91,9 @@ class SidIndex:
         """Latents and codebooks; an error where the index has none."""
         if self.latents is None or self.codebooks is None:
             raise ConfigError(
-                "This index was imported without latents or codebooks, so it has no residuals. Import it again with "
-                "--codebooks and --latents, or build one with restd index build."
+                "This index was imported without latents or codebooks, or its identifiers have none, so it has no "
+                "residuals. Import it again with --codebooks and --latents, or build one with restd index build and a "
+                "quantiser that has codebooks, such as kmeans."
             )
         return self.latents, self.codebooks
 

@@ -158,9 +158,10 @@ class CalirBackbone(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """As the body does."""
-        return self.body.soft_sid_loss(output, targets, allowed=allowed)
+        return self.body.soft_sid_loss(output, targets, allowed=allowed, weights=weights)
 
     def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
         """The likeliest deepest categories; None for a width of 0, which is the whole catalogue."""

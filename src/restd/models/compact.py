@@ -207,9 +207,10 @@ class CompactBackbone(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """Mean cross-entropy over levels; there is no end to predict."""
-        return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
+        return soft_code_loss(self.logits(output.states), targets, allowed=allowed, weights=weights)
 
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy the decoder's weights for decoding level by level."""

@@ -120,19 +120,23 @@ class Backbone(nn.Module, ABC):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """The generation loss with a distribution over the codes of each level in place of one code.
 
-        Where every distribution is a single code and nothing is disallowed, it is `sid_loss`.
+        Where every distribution is a single code, nothing is disallowed and all weights are equal, it is `sid_loss`.
 
         Args:
             output: of `states`, for whole Semantic IDs.
             targets: probabilities over each level's codes.
             allowed: codes among which the model chooses; scores of the others have no part in the loss.
+            weights: of the positions, for `position_mean`: one per level, and one for the end, which a backbone without
+                an end ignores.
         """
         raise ConfigError(
-            f"The backbone {self.kind} has no generation loss of soft targets. Leave train.multi_positive at 'off' and "
-            "train.loss_norm at 'full_vocab', or implement soft_sid_loss."
+            f"The backbone {self.kind} has no generation loss of soft targets. Leave train.multi_positive at 'off', "
+            "train.loss_norm at 'full_vocab', train.level_weights at 'even' and train.soft_credit at 0, or implement "
+            "soft_sid_loss."
         )
 
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
@@ -245,6 +249,7 @@ def soft_code_loss(
     targets: Float[Tensor, "row level code"],
     *,
     allowed: Bool[Tensor, "row level code"] | None = None,
+    weights: Float[Tensor, "position"] | None = None,
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of distributions over the codes, among those that are allowed.
 
@@ -255,7 +260,24 @@ def soft_code_loss(
     scores = logits.float()
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
-    return -expected_score(scores.log_softmax(dim=-1), targets).mean()
+    return position_mean(-expected_score(scores.log_softmax(dim=-1), targets), weights)
+
+
+def position_mean(
+    losses: Float[Tensor, "row position"], weights: Float[Tensor, "_"] | None = None
+) -> Float[Tensor, ""]:
+    """Mean over rows and positions, weighted by as many of the weights as there are positions.
+
+    Weights are scaled to a mean of one, so that only their ratios count.
+
+    >>> losses = torch.tensor([[3.0, 1.0]])
+    >>> float(position_mean(losses)), float(position_mean(losses, torch.tensor([6.0, 2.0, 1.0])))
+    (2.0, 2.5)
+    """
+    if weights is None:
+        return losses.mean()
+    own = weights[: losses.shape[1]]
+    return (losses * (own / own.mean())).mean()
 
 
 def expected_score(

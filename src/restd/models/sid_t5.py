@@ -16,6 +16,7 @@ from restd.models.contract import (
     Output,
     code_mask,
     expected_score,
+    position_mean,
     refuse_bad_steps,
     soft_code_loss,
 )
@@ -108,19 +109,20 @@ class SidT5(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """Over the whole vocabulary, and the end where there is one; over the allowed codes alone where they are given.
 
         Nothing but the end is allowed behind a whole Semantic ID, so that it costs nothing then.
         """
         if allowed is not None:
-            return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
+            return soft_code_loss(self.logits(output.states), targets, allowed=allowed, weights=weights)
         scores = self.vocabulary_logits(output.states).float().log_softmax(dim=-1)
         losses = -expected_score(scores.gather(2, self.tokens.expand(len(scores), -1, -1)), targets)
         if output.ending is not None:
             end = self.vocabulary_logits(output.ending).float().log_softmax(dim=-1)[:, self.model.config.eos_token_id]
             losses = torch.cat([losses, -end[:, None]], dim=1)
-        return losses.mean()
+        return position_mean(losses, weights)
 
     @property
     def output_scale(self) -> float:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
     from restd.quantize.cat_id2 import CatId2Config
     from restd.quantize.forge import ForgeConfig
+    from restd.quantize.hi_gen import HiGenConfig
     from restd.quantize.hyperbolic import HyperbolicConfig
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
@@ -31,6 +32,7 @@ _HOMES = {
     "CatId2Config": "restd.quantize.cat_id2",
     "ForgeConfig": "restd.quantize.forge",
     "HyperbolicConfig": "restd.quantize.hyperbolic",
+    "HiGenConfig": "restd.quantize.hi_gen",
     "Identifiers": "restd.quantize.signals",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
@@ -65,6 +67,7 @@ __all__ = [
     "Alignment",
     "CatId2Config",
     "ForgeConfig",
+    "HiGenConfig",
     "HyperbolicConfig",
     "Identifiers",
     "KMeansConfig",

@@ -51,7 +51,7 @@ class QuantizerKind:
         return self.identify is None
 
 
-_HOMES = ("kmeans", "rqvae", "merge", "cat_id2", "forge", "hyperbolic")
+_HOMES = ("kmeans", "rqvae", "merge", "cat_id2", "forge", "hyperbolic", "hi_gen")
 
 QUANTIZERS: Registry[QuantizerKind] = Registry(
     "quantiser", group="quantizers", homes=tuple(f"restd.quantize.{name}" for name in _HOMES)
