@@ -14,7 +14,7 @@ from restd.errors import ConfigError, RestdError
 from restd.experiments.system_comparison import SystemComparison
 from restd.experiments.system_stages import EMBEDDINGS
 from restd.progress import Notify
-from restd.quantize import QUANTIZERS, level_sizes
+from restd.quantize import QUANTIZERS
 from restd.systems import ResolvedSystem
 
 _LOOK_TEXTS = 500
@@ -121,7 +121,7 @@ def _reason(resolved: ResolvedSystem, available: _Available) -> str:
     index = resolved.index
     if index is not None and QUANTIZERS[index.quantizer].has_geometry:
         try:
-            level_sizes(index.fit.codes, levels=index.fit.levels, items=available.items)
+            QUANTIZERS[index.quantizer].sizes(index.fit.codes, levels=index.fit.levels, items=available.items)
         except ConfigError as error:
             return str(error).removesuffix(".")
     return ""

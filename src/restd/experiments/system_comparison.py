@@ -1,7 +1,7 @@
 """What a comparison of systems is: which systems, under which budget, and the objective study that each of them is."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from restd.experiments.comparison import Comparison, cell_name
 from restd.experiments.evaluations import file_name
 from restd.experiments.objective_sets import SEEDS
 from restd.index import IndexConfig
+from restd.index.config import IndexChoices
 from restd.rankers import RANKERS, split_name
 from restd.search import SearchOptions
 from restd.systems import SYSTEMS, Budget, ResolvedSystem, SystemSpec, read_budget, resolve_system
@@ -156,12 +157,10 @@ def index_key(config: IndexConfig) -> str:
     >>> index_key(IndexConfig(quantizer="rqvae")) == index_key(IndexConfig(quantizer="rqvae", balanced=False))
     True
     """
+    choices = {choice.name: getattr(config, choice.name) for choice in fields(IndexChoices)}
     parts = {
-        "quantizer": config.quantizer,
-        "policy": config.policy,
-        "encoder": config.encoder,
-        "balanced": config.balanced,
-        "fit": plain(config.fit),
+        "choices": choices,
+        "fit": plain(config.section(config.quantizer)),
         "align": plain(config.align),
         "shape": plain(config.shape),
     }

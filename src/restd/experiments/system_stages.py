@@ -57,7 +57,7 @@ def make_index(
     """Make the index of one or more systems from the embeddings that all share."""
     if not (out / EMBEDDINGS / MANIFEST).is_file():
         requested = Embeddings.open(embeddings).settings["requested"]
-        if (requested["encoder"], requested["seed"]) == (config.encoder, config.fit.seed):
+        if (requested["encoder"], requested["seed"]) == (config.encoder, config.section(config.quantizer).seed):
             link_artifact(embeddings, out / EMBEDDINGS)
     judgments = data if optional_table(data, "judgments") is not None else None
 

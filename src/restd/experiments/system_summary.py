@@ -177,7 +177,7 @@ def _systems(finished: FinishedSystems) -> dict[str, Any]:
             index = resolved.index
             own |= {
                 "index": comparison.index_folder(name).name,
-                "quantizer": {"name": index.quantizer, **plain(index.fit)},
+                "quantizer": {"name": index.quantizer, **plain(index.section(index.quantizer))},
                 "policy": index.policy,
                 "align": index.align.enabled,
                 "model": resolved.model.used,

@@ -1,7 +1,7 @@
 """Settings of an index: which encoder, quantiser and collision policy, and the settings of each quantiser."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -112,8 +112,10 @@ class IndexConfig(IndexChoices):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let builds in other processes receive it: a read-only mapping cannot be sent as it is."""
-        choices = (self.encoder, self.quantizer, self.policy, self.balanced)
-        return IndexConfig, (*choices, dict(self.sections), self.align, self.shape)
+        parts = {
+            name: getattr(self, name) for name in (*(field.name for field in fields(IndexChoices)), "align", "shape")
+        }
+        return _rebuilt, ({**parts, "sections": dict(self.sections)},)
 
     @classmethod
     def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
@@ -144,6 +146,11 @@ class IndexConfig(IndexChoices):
     def fit(self) -> QuantizerConfig:
         """Settings of the quantiser in use."""
         return self.section(self.quantizer)
+
+
+def _rebuilt(parts: dict[str, Any]) -> IndexConfig:
+    """The configuration that `__reduce__` took apart."""
+    return IndexConfig(**parts)
 
 
 def with_shape(

@@ -60,9 +60,12 @@ class SystemSpec:
         return self.train.get("model", {}).get("objective", "base")
 
 
+_HOMES = ("bm25", "dense", "dpr", "laser", "tiger", "hi_gen", "ltrgr", "ripor")
+_HOMES += ("cat_id2", "merge", "forge", "hgrec", "calir", "product")
+
 SYSTEMS: Registry[SystemSpec] = Registry(
     "system",
     group="systems",
-    homes=tuple(f"restd.systems.{home}" for home in ("bm25", "dense", "tiger", "calir", "product")),
+    homes=tuple(f"restd.systems.{home}" for home in _HOMES),
 )
 """Every system that is installed; `restd list systems` prints it."""
