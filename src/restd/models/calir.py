@@ -219,5 +219,6 @@ BACKBONES.add(
         read=_read,
         body=lambda config: config.body,
         routes=True,
+        source="Category-guided Latent Intent Reasoning, the retriever of the ResTD paper",
     )
 )

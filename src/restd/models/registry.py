@@ -53,6 +53,7 @@ class BackboneKind:
         body: for a backbone that is built around another: the other's name, from the settings.
         latent_steps: whether its settings have `steps`, latent steps before the first code.
         routes: whether it knows categories, as `Backbone.routes` says of a model that was built.
+        source: the paper it is from; empty for our own.
     """
 
     name: str
@@ -66,6 +67,7 @@ class BackboneKind:
     body: Callable[[Any], str] | None = None
     latent_steps: bool = False
     routes: bool = False
+    source: str = ""
 
 
 BACKBONES: Registry[BackboneKind] = Registry("backbone", group="backbones")

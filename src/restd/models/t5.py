@@ -222,5 +222,6 @@ BACKBONES.add(
         read=_read,
         base_training={"updates": 0, "epochs": 300, "lr": 5e-4, "warm_up": 0.05, "patience": 10, "keep": "best"},
         latent_steps=True,
+        source="Raffel et al. 2020, T5; Xue et al. 2021, mT5",
     )
 )

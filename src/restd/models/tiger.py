@@ -256,5 +256,6 @@ BACKBONES.add(
         read=_read,
         base_training=_BASE,
         continued_training={**_BASE, "lr": 1e-4},
+        source="Rajput et al. 2023, Recommender Systems with Generative Retrieval",
     )
 )

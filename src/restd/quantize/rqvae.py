@@ -76,5 +76,6 @@ QUANTIZERS.add(
         RqVaeConfig,
         fit=deferred("restd.quantize.rqvae_fit", "fit_rqvae"),
         restore=deferred("restd.quantize.rqvae_fit", "restore_rqvae"),
+        source="Lee et al. 2022, RQ-VAE; Rajput et al. 2023, TIGER",
     )
 )

@@ -329,6 +329,7 @@ RANKERS.add(
                 seen="optional",
             )
         },
+        source="Kang and McAuley 2018, Self-Attentive Sequential Recommendation",
     )
 )
 RANKERS.add(
@@ -342,5 +343,6 @@ RANKERS.add(
                 seen="never",
             )
         },
+        source="Kang and McAuley 2018, Self-Attentive Sequential Recommendation",
     )
 )

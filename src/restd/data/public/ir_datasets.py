@@ -138,5 +138,6 @@ DATASETS.add(
         "Any data set of the ir_datasets package by its id, with its own splits and grades (extra ir-datasets).",
         task="search",
         make=ir_datasets_source,
+        source="MacAvaney et al. 2021, Simplified Data Wrangling with ir_datasets",
     )
 )
