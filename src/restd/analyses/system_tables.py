@@ -139,7 +139,7 @@ def _cost_table(summary: Summary, order: list[str]) -> Table:
         costs = summary["rows"][row]["costs"]
         query = costs.get("query")
         spent = [text for stage in ("indexing", "training") for text in _spent(costs.get(stage))]
-        asked = ("–", "–") if query is None else (f"{query['milliseconds']:.1f}", f"{query['peak'] / _MEBIBYTE:,.0f}")
+        asked = ("–", "–") if query is None else (f"{query['milliseconds']:.1f}", _memory(query))
         cells.append((row_label(summary, row), *spent, *asked))
     encoding = summary["encoding"]
     shared = "" if encoding is None else f" ({encoding['seconds']:,.0f} s, {encoding['cpu']:,.0f} s of CPU)"
@@ -156,8 +156,13 @@ def _spent(cost: Mapping[str, Any] | None) -> tuple[str, str, str]:
     if cost is None:
         return "–", "–", "–"
     least = "" if cost["whole"] else "≥ "
-    memory = f"{cost['peak'] / _MEBIBYTE:,.0f}" if cost["own_process"] else "–"
-    return f"{least}{cost['seconds']:,.1f}", f"{least}{cost['cpu']:,.1f}", f"{least}{memory}"
+    memory = _memory(cost)
+    return f"{least}{cost['seconds']:,.1f}", f"{least}{cost['cpu']:,.1f}", memory if memory == "–" else least + memory
+
+
+def _memory(cost: Mapping[str, Any]) -> str:
+    """Mebibytes of a stage that had a process to itself; of no other stage is it known."""
+    return f"{cost['peak'] / _MEBIBYTE:,.0f}" if cost["own_process"] else "–"
 
 
 def _machine(summary: Summary) -> str:

@@ -12,9 +12,8 @@ from restd.artifacts import hash_file, write_atomically
 from restd.data import EVIDENCE
 from restd.data.dataset import find_table, items_hash
 from restd.errors import ArtifactError
+from restd.experiments.study_file import SYSTEMS_FILE
 from restd.experiments.system_comparison import SystemComparison, SystemPlan
-
-SYSTEMS_FILE = "systems.json"
 
 
 def continue_systems(comparison: SystemComparison) -> SystemComparison:

@@ -237,6 +237,7 @@ def _query(cost: Cost | None) -> dict[str, Any] | None:
         "milliseconds": cost.figures["query_ms"],
         "queries": cost.figures["queries"],
         "peak": cost.figures["query_peak"],
+        "own_process": cost.own_process,
         "machine": dict(cost.machine),
     }
 
