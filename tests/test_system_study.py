@@ -114,7 +114,7 @@ def test_a_system_is_a_study_of_its_own(study):
 def test_what_the_data_lacks_is_said_before_anything_runs(tmp_path, monkeypatch):
     plain = write_world(tmp_path / "plain", categories=False)
     monkeypatch.setattr(runs, "_encode", lambda *args: pytest.fail("something ran"))
-    wanted = r"calir, cat-id2: it needs categories of the items, .* Compare the others: --systems tiger\."
+    wanted = r"cat-id2, calir: it needs categories of the items, .* Compare the others: --systems tiger\."
     with pytest.raises(ConfigError, match=wanted):
         compared(plain, tmp_path / "out", "tiger", "calir", "cat-id2")
     lines = [line for line in (plain / "judgments.jsonl").read_text("utf-8").splitlines() if "train" not in line]
