@@ -116,7 +116,7 @@ RANKERS: Registry[RankerEntry] = Registry(
     group="rankers",
     homes=tuple(
         f"restd.rankers.{home}"
-        for home in ("bm25", "dense", "latent", "hybrid", "popularity", "sasrec_training", "neighbours")
+        for home in ("bm25", "bm25_stemmed", "dense", "latent", "hybrid", "popularity", "sasrec_training", "neighbours")
     ),
 )
 
