@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.codes import Trie
+from restd.codes.ending import is_padding
 from restd.data.pairs import Pairs
 from restd.distill import Positives, share_prefix
 from restd.errors import ConfigError
@@ -63,11 +64,13 @@ class SoftGenerationLoss:
         right: distributions in place of the stored codes; None for these. Validation uses stored codes either way.
         trie: normalise over the codes that continue a prefix here; None to leave that to the backbone.
         codes: most codes of a level.
+        ends: whether code 0 ends an identifier; behind it there is nothing to learn.
     """
 
     right: RightCodes | None
     trie: Trie | None
     codes: int
+    ends: bool = False
 
     def __call__(self, batch: Batch, output: Output, backbone: Backbone, *, validating: bool) -> Float[Tensor, ""]:
         """Mean over rows and positions."""
@@ -75,6 +78,8 @@ class SoftGenerationLoss:
             targets = nn.functional.one_hot(batch.sids, self.codes).float()
         else:
             targets = self.right.of_rows(batch.rows, batch.queries, codes=self.codes)
+        if self.ends:
+            targets = targets.masked_fill(is_padding(batch.sids)[..., None], 0.0)
         allowed = None if self.trie is None else following_codes(self.trie, batch.sids, codes=self.codes)
         return backbone.soft_sid_loss(output, targets, allowed=allowed)
 
@@ -115,7 +120,7 @@ def make_generation_loss(
         notify(
             f"Multi-positive targets: {int(several.sum()):,} of {len(pairs):,} pairs are of queries with several items"
         )
-    return SoftGenerationLoss(right, trie, max(index.sizes))
+    return SoftGenerationLoss(right, trie, max(index.sizes), ends=index.ends)
 
 
 def _right_codes(
