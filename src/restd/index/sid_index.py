@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Float, Float16, Int16, Int32
+from jaxtyping import Bool, Float, Float16, Int16, Int32, Int64
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
 from restd.codes import Codebooks, Trie, as_tensor, assign, trajectory
+from restd.codes.ending import TERMINAL
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.index.collisions import CollisionProblem
 from restd.index.drift import Drift, measure_drift
@@ -74,6 +75,11 @@ class SidIndex:
     def ends(self) -> bool:
         """Whether code 0 ends an identifier, so that they may be of unequal length."""
         return self.table.ends
+
+    def code_counts(self, level: int) -> Int64[np.ndarray, "code"]:
+        """Number of items that have each code of a level; of a code that only ends identifiers, none is counted."""
+        counts = np.bincount(self.sids[:, level], minlength=self.sizes[level])
+        return counts[TERMINAL + 1 :] if self.ends else counts
 
     @property
     def scheme(self) -> str | None:
