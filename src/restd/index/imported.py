@@ -127,8 +127,8 @@ def _parse_unequal(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
             f"{path} has SIDs of lengths {lengths}, and some have code {TERMINAL}, which ends a SID where lengths differ. "
             "Add 1 to every code, or fill shorter SIDs up to one length."
         )
-    splits = np.split(codes, np.cumsum([len(value) for value in values])[:-1])
-    return stacked(splits).astype(np.int16)
+    parts = np.split(codes, np.cumsum([len(value) for value in values])[:-1])
+    return stacked([part.tolist() for part in parts]).astype(np.int16)
 
 
 def _refuse_fractions(values: list, path: Path) -> None:
