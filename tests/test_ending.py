@@ -29,7 +29,7 @@ def index_of(table, sizes=SIZES):
 
 @given(identifiers(empty=True))
 def test_the_trie_is_that_of_a_dictionary_of_identifiers(table):
-    """A prefix goes on with the codes of longer identifiers, and ends where it is one; then nothing is left to choose."""
+    """A prefix goes on with the codes of longer identifiers, and ends where it is one; then nothing is to choose."""
     trie, following, rows = Trie.of(padded(table), SIZES), defaultdict(set), defaultdict(list)
     for row, sid in enumerate(table):
         rows[sid].append(row)

@@ -21,7 +21,7 @@ def identifiers(draw, *, sizes=SIZES, empty=False):
     return draw(st.lists(one, min_size=1, max_size=25))
 
 
-def padded(table, levels=len(SIZES)):
+def padded(table, levels=3):
     """Identifiers as rows of one length."""
     sids = np.zeros((len(table), levels), np.int16)
     own = stacked(table)

@@ -309,8 +309,8 @@ def _load_extensible(folder: Path) -> "SidIndex":
     index = SidIndex.load(folder)
     if index.quantizer is None:
         raise ConfigError(
-            f"{folder} {index.why_no_quantizer}, so new items cannot be assigned codes. Build an index of all items with "
-            "restd index build instead."
+            f"{folder} {index.why_no_quantizer}, so new items cannot be assigned codes. Build an index of all "
+            "items with restd index build instead."
         )
     return index
 

@@ -46,8 +46,8 @@ def check_ended(sids: Int[np.ndarray, "item level"], sizes: Sequence[int]) -> No
     if bad.any():
         row = int(bad.argmax())
         raise ConfigError(
-            f"Row {row} has the codes {sids[row].tolist()}. Where code {TERMINAL} ends an identifier, expected at least "
-            f"one other code, and nothing but {TERMINAL} behind it."
+            f"Row {row} has the codes {sids[row].tolist()}. Where code {TERMINAL} ends an identifier, expected at "
+            f"least one other code, and nothing but {TERMINAL} behind it."
         )
 
 

@@ -215,7 +215,7 @@ def _identify(
     notify(f"Making identifiers ({config.quantizer})")
     made = kind.identify(vectors, config.settings, signals)
     table = SidTable(catalog.ids(), made.sids, made.sizes, ends=made.ends)
-    # a model is bound to these identifiers, as it is to codebooks elsewhere: their numbers mean nothing in another index
+    # a model is bound to these identifiers as it is to codebooks elsewhere: another index has other ones of that shape
     origin["identifiers"] = hashlib.sha256(np.ascontiguousarray(made.sids, "<i2").data).hexdigest()
     index = SidIndex(table, made.sids, None, None, None, "none", origin)
     index.save(target, parents=parents)

@@ -40,14 +40,14 @@ def import_index(
         latents: `.npy` or safetensors [item, dim], row for row with the table.
         columns: other names for `id` and `sid`.
 
-    With one codebook fewer than levels, the last level is a disambiguation code. In a list column SIDs may be of unequal
-    length; code 0 is kept for their end then, and there can be no codebooks.
+    With one codebook fewer than levels, the last level is a disambiguation code. In a list column SIDs may be of
+    unequal length; code 0 is kept for their end then, and there can be no codebooks.
     """
     ids, sids, ends = _read_codes(codes, columns or {})
     if ends and (codebooks is not None or latents is not None):
         raise DataError(
-            f"{codes} has SIDs of unequal length, which have no codebooks or latents. Expected one length with them, or "
-            "leave them out."
+            f"{codes} has SIDs of unequal length, which have no codebooks or latents. Expected one length with them, "
+            "or leave them out."
         )
     books = None if codebooks is None else _read_codebooks(codebooks, sids)
     points = None if latents is None else to_latents(_read_array(latents, dims=2))
@@ -124,8 +124,8 @@ def _parse_unequal(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
     if (codes == TERMINAL).any():
         lengths = sorted({len(value) for value in values})
         raise DataError(
-            f"{path} has SIDs of lengths {lengths}, and some have code {TERMINAL}, which ends a SID where lengths differ. "
-            "Add 1 to every code, or fill shorter SIDs up to one length."
+            f"{path} has SIDs of lengths {lengths}, and some have code {TERMINAL}, which ends a SID where lengths "
+            "differ. Add 1 to every code, or fill shorter SIDs up to one length."
         )
     parts = np.split(codes, np.cumsum([len(value) for value in values])[:-1])
     return stacked([part.tolist() for part in parts]).astype(np.int16)

@@ -164,9 +164,7 @@ class SidIndex:
                     f"The scheme {self.scheme} names all items of a catalogue at once and cannot place new ones. Build "
                     "an index of the old and new items together, and train a model for it."
                 )
-            raise ConfigError(
-                f"This index {self.why_no_quantizer}, so no items can be added. Build an index instead."
-            )
+            raise ConfigError(f"This index {self.why_no_quantizer}, so no items can be added. Build an index instead.")
         _, codebooks = self.latents_and_codebooks()
         self._check_vectors(ids, vectors)
         latents = self.quantizer.latents(vectors)

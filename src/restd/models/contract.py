@@ -28,7 +28,6 @@ from restd.models.decode_protocol import Memory, Normalizer, Stepper
 from restd.models.inputs import only_texts
 from restd.models.prefix_stepper import PrefixStepper
 
-
 IGNORED = -100
 """A target that a cross-entropy leaves out of its mean, as torch has it."""
 

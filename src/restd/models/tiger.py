@@ -25,7 +25,7 @@ from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
-"""Tokens before the codes; the end is never generated (all Semantic IDs have as many codes), but `generate` needs it."""
+"""Tokens before the codes; the end is never generated (there are as many codes as levels), but `generate` needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,7 @@ class TigerBackbone(SidT5):
         return cls(model, sizes, config, ends=ends)
 
     @classmethod
-    def load(
-        cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig, *, ends: bool = False
-    ) -> "TigerBackbone":
+    def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig, *, ends: bool = False) -> "TigerBackbone":
         """One that was saved as `transformers` saves it; where it knows no distances, none of them adds anything."""
         made = cls.made(sizes, config, seed=0, ends=ends)
         weights = load_file(folder / "model.safetensors")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int
 
 from restd.codes import nearest
 from restd.codes.ending import stacked
@@ -12,6 +12,9 @@ from restd.progress import progress
 from restd.quantize.dsi import DsiNaiveConfig, DsiSemanticConfig
 from restd.quantize.kmeans_fit import fit_level
 from restd.quantize.signals import Identifiers, Signals
+
+_RESTARTS = 10
+"""Runs of each k-means, of which the one with the least error is kept."""
 
 
 def number_items(
@@ -43,7 +46,7 @@ def cluster_items(
     [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
     """
     paths: list[tuple[int, ...]] = [()] * len(vectors)
-    waiting: list[tuple[tuple[int, ...], Int64[np.ndarray, "_"]]] = [((), np.arange(len(vectors)))]
+    waiting: list[tuple[tuple[int, ...], np.ndarray]] = [((), np.arange(len(vectors)))]
     with progress("Clustering items", total=len(vectors)) as advance:
         while waiting:
             path, rows = waiting.pop()
@@ -68,9 +71,7 @@ def cluster_items(
     return Identifiers(sids.astype(np.int16), sizes, ends)
 
 
-def split(
-    vectors: Float[np.ndarray, "item dim"], *, branch: int, seed: int
-) -> list[Int[np.ndarray, "_"]]:
+def split(vectors: Float[np.ndarray, "item dim"], *, branch: int, seed: int) -> list[Int[np.ndarray, "_"]]:
     """Rows of each cluster of a k-means, at least two clusters and none of them empty.
 
     Items that k-means cannot tell apart, as they have the same vector, are split in their order into equal parts.
@@ -82,7 +83,9 @@ def split(
     points = np.ascontiguousarray(vectors, np.float32)
     if (points == points[0]).all():
         return np.array_split(np.arange(len(points)), count)
-    centroids = fit_level(points, count, seed=seed)
+    # k-means does not mind the unit, faiss minds squares beyond float32; a power of two changes no bit of the others
+    points = np.ldexp(points, -int(np.frexp(np.abs(points).max())[1])).astype(np.float32)
+    centroids = fit_level(points, count, seed=seed, restarts=_RESTARTS)
     codes = nearest(torch.from_numpy(points), torch.from_numpy(centroids)).numpy()
     parts = [np.flatnonzero(codes == code) for code in np.unique(codes)]
     return parts if len(parts) > 1 else np.array_split(np.arange(len(points)), count)

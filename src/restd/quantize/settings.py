@@ -11,7 +11,7 @@ _SMALLEST, _LARGEST = 16, 256
 
 @runtime_checkable
 class SchemeConfig(Protocol):
-    """What the settings of every identifier scheme must have; the class is a frozen dataclass with a default for each."""
+    """What the settings of every identifier scheme must have: a frozen dataclass with a default for each."""
 
     @property
     def seed(self) -> int:
