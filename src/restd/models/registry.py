@@ -167,9 +167,9 @@ def make_backbone(config: ModelConfig, context: BuildContext) -> Backbone:
     backbone = config.kind.make(config, context)
     if backbone.ends != context.index.ends:
         raise ConfigError(
-            f"The Semantic IDs of this index are of unequal length, and the backbone {backbone.kind} does not know that "
-            "a code can end them. Choose another backbone, or let it pass ends=index.ends to Backbone and learn nothing "
-            "behind the end (Backbone.learned)."
+            f"The Semantic IDs of this index are of unequal length, and the backbone {backbone.kind} does not know "
+            "that a code can end them. Choose another backbone, or let it pass ends=index.ends to Backbone and learn "
+            "nothing behind the end (Backbone.learned)."
         )
     return backbone
 
