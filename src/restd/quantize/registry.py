@@ -20,7 +20,8 @@ class QuantizerKind:
     Args:
         name: name of the quantiser, and of its section of settings; `Quantizer.settings["kind"]` of what it makes.
         summary: one sentence that says what it is.
-        config: frozen dataclass of its settings; it has all of `QuantizerConfig`.
+        config: frozen dataclass of its settings; it has all of `QuantizerConfig`, or without a geometry all of
+            `SchemeConfig`.
         fit: fits one: `fit(vectors, config, items=…)`, where `vectors` is a sample of a catalogue of `items` items;
             with `signals=…` where it needs any.
         restore: restores one: `restore(settings, arrays, codebooks)`, from what `Quantizer.settings` and
@@ -49,6 +50,8 @@ class QuantizerKind:
 
 
 QUANTIZERS: Registry[QuantizerKind] = Registry(
-    "quantiser", group="quantizers", homes=("restd.quantize.kmeans", "restd.quantize.rqvae", "restd.quantize.hi_gen")
+    "quantiser",
+    group="quantizers",
+    homes=("restd.quantize.kmeans", "restd.quantize.rqvae", "restd.quantize.dsi", "restd.quantize.hi_gen"),
 )
 """Every quantiser that is installed. Listing it loads neither torch nor faiss."""
