@@ -135,7 +135,7 @@ def test_an_index_of_it_knows_where_the_items_are(world):
     assert index.table.unique == 60
     assert index.latents.shape == (60, 8)
     assert index.codebooks is None
-    with pytest.raises(ConfigError, match="identifiers have none, so it has no residuals"):
+    with pytest.raises(ConfigError, match="identifiers of hi-gen come without"):
         index.latents_and_codebooks()
     lines = []
     build_index(Catalog(world[1]), world[0], write_settings(levels=3, codes=4, dim=8), notify=lines.append)
@@ -152,7 +152,7 @@ def test_it_is_trained_and_searched(world, tmp_path):
 
 
 def test_distilling_it_is_refused(world, tmp_path):
-    with pytest.raises(ConfigError, match="so it has no residuals"):
+    with pytest.raises(ConfigError, match="so there are no residuals"):
         run(*world, tmp_path / "run", objective="restd")
 
 

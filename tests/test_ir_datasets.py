@@ -98,7 +98,7 @@ def test_judgments_without_splits_are_test_or_drawn(tiny, tmp_path):
     assert source.notes == ("restd-test/whole names no splits: its judgments are all test.",)
     drawn = make_source("ir-datasets", dataset="restd-test/whole", split="drawn")
     write_dataset(drawn, tmp_path / "drawn")
-    assert {row[1]: row[-1] for row in rows_of(tmp_path / "drawn")} == {"red planet": "train", "boil water": "train"}
+    assert {row[1]: row[-1] for row in rows_of(tmp_path / "drawn")} == {"red planet": "train", "boil water": "test"}
 
 
 def test_documents_of_any_type_are_read_as_they_come(tiny, tmp_path):

@@ -155,7 +155,7 @@ def test_the_weighted_loss_is_the_naive_sum(make, setting):
     output = model.states(memory_of(model), sids)
     batch = Batch(model.prepare(QUERIES).batch(np.arange(4)), sids, torch.arange(4), torch.arange(4))
     credit = SoftCredit(0.2, 0.5, CodewordGaps.of(Codebooks.of(drawn_books(1))))
-    loss = SoftGenerationLoss(None, None, CODES, credit, position_weights(setting, len(SIZES) + 1))
+    loss = SoftGenerationLoss(None, None, CODES, False, credit, position_weights(setting, len(SIZES) + 1))
     if make is tiny_t5:
         words = model.vocabulary_logits(output.states).log_softmax(-1).detach()
         scores = [[words[row, level, model.tokens[level]] for level in range(3)] for row in range(4)]

@@ -30,7 +30,6 @@ ItemMap = Annotated[
 HistoryMap = Annotated[
     list[str] | None, typer.Option("--map-histories", help="The same for the histories: user=reviewer (repeatable).")
 ]
-
 JudgmentMap = Annotated[
     list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
 ]
@@ -146,7 +145,7 @@ def ir_datasets(
     out: Out,
     split: Annotated[
         Literal["test", "drawn"],
-        typer.Option(help="Split of judgments that the data set does not split: test, or drawn by query."),
+        typer.Option(help="Split of judgments that have none: test, or drawn by query."),
     ] = "test",
     as_json: Json = False,
 ) -> None:

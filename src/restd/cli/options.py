@@ -41,8 +41,8 @@ TrainRecipe = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="File of settings: product, few-pairs, shop, movies, tiger-small, paper-esci-us, paper-esci-es or "
-        "paper-esci-jp, or the path of your own .toml file.",
+        help="File of settings: product, few-pairs, shop, movies, dsi, dsi-qg, tiger-small, paper-esci-us, "
+        "paper-esci-es or paper-esci-jp, or the path of your own .toml file.",
     ),
 ]
 Settings = Annotated[

@@ -1,5 +1,6 @@
 """From a catalogue to an index: encode, fit, assign, resolve. A stage whose inputs are unchanged is not run again."""
 
+import hashlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from restd.index.align import FOLDER as ALIGNMENT
 from restd.index.align import Aligned, align
 from restd.index.capacity import refuse_overfull
 from restd.index.collisions import CollisionProblem
-from restd.index.config import IndexConfig
+from restd.index.config import IndexConfig, refuse_unused
 from restd.index.policies import POLICIES
 from restd.index.shape import FOLDER as SHAPE
 from restd.index.shape import measure_shape, refuse_unmeasurable
@@ -74,6 +75,7 @@ def build_index(
     """
     config = config or IndexConfig()
     refuse_foreign_folder(out)
+    refuse_unused(config)
     measured = config.shape.mode == "auto"
     if measured:  # before anything costly is done
         refuse_unmeasurable(config, judgments, vectors=vectors is not None)
@@ -133,7 +135,7 @@ def _encode(
     if vectors is not None:
         embeddings = import_vectors(catalog, vectors, target, column=column)
     else:
-        embeddings = encode_catalog(catalog, target, encoder=config.encoder, device=device, seed=config.fit.seed)
+        embeddings = encode_catalog(catalog, target, encoder=config.encoder, device=device, seed=config.settings.seed)
     reused = existed == embeddings.artifact.manifest.created
     name = embeddings.settings["encoder"]["name"]
     notify(f"{'Kept' if reused else 'Made'} {embeddings.items:,} embeddings of width {embeddings.dim} ({name})")
@@ -205,17 +207,20 @@ def _identify(
     origin: dict[str, Any] = {
         "encoder": embeddings.settings["encoder"],
         "reading": embeddings.settings["reading"],
-        "scheme": {"name": config.quantizer, **plain(config.fit)},
+        "scheme": {"name": config.quantizer, **plain(config.settings)},
     }
     if (target / MANIFEST).is_file():
         manifest = read_manifest(target)
-        if manifest.kind == KIND and manifest.parents == parents and manifest.settings["origin"] == origin:
+        kept = manifest.settings["origin"] | {"identifiers": None} if manifest.kind == KIND else None
+        if manifest.parents == parents and kept == origin | {"identifiers": None}:
             notify("Kept the identifiers")
             return SidIndex.load(target)
     vectors, signals = gather_signals(catalog, embeddings, judgments, config, alignment=None, notify=notify)
     notify(f"Making identifiers ({config.quantizer})")
-    made = kind.identify(vectors, config.fit, signals)
-    table = SidTable(catalog.ids(), made.sids, made.sizes)
+    made = kind.identify(vectors, config.settings, signals)
+    table = SidTable(catalog.ids(), made.sids, made.sizes, ends=made.ends)
+    # a model is bound to these identifiers as it is to codebooks elsewhere: another index has other ones of that shape
+    origin["identifiers"] = hashlib.sha256(np.ascontiguousarray(made.sids, "<i2").data).hexdigest()
     index = SidIndex(table, made.sids, made.points, None, None, "none", origin)
     index.save(target, parents=parents)
     return index

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from restd.config import read_section
 from restd.errors import ConfigError
 from restd.index.policies import CAPACITY, POLICIES
-from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig
+from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig, SchemeConfig
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,13 @@ class IndexConfig(IndexChoices):
         return (self.capacity or CAPACITY) if POLICIES[self.policy].bounded else None
 
     @property
+    def settings(self) -> SchemeConfig:
+        """Settings of the quantiser or other identifier scheme in use."""
+        return self.section(self.quantizer)
+
+    @property
     def fit(self) -> QuantizerConfig:
-        """Settings of the quantiser in use."""
+        """Settings of the quantiser in use; for one that has latents and codebooks."""
         return self.section(self.quantizer)
 
 
@@ -161,11 +166,45 @@ def with_shape(
     dim: int | None = None,
     seed: int | None = None,
 ) -> IndexConfig:
-    """Set what all quantisers have in common, for each of them.
+    """Set what quantisers have in common, for each that has such a setting; the one in use must have it.
 
     >>> with_shape(IndexConfig(), codes=64).fit.codes
     64
     """
     options = {"levels": levels, "codes": codes, "dim": dim, "seed": seed}
     changes = {name: value for name, value in options.items() if value is not None}
-    return replace(config, sections={name: replace(config.section(name), **changes) for name in QUANTIZERS})
+    own = [field.name for field in fields(QUANTIZERS[config.quantizer].config)]
+    if unknown := [name for name in changes if name not in own]:
+        raise ConfigError(
+            f"The quantiser {config.quantizer} has no {unknown[0]}, so --{unknown[0]} has no effect. Remove it; its "
+            f"settings are: {', '.join(f'{config.quantizer}.{name}' for name in own)}."
+        )
+    return replace(config, sections={name: _with_known(config.section(name), changes) for name in QUANTIZERS})
+
+
+def _with_known(section: Any, changes: Mapping[str, Any]) -> Any:
+    """Settings with those of the changes that they have."""
+    known = {field.name for field in fields(section)}
+    return replace(section, **{name: value for name, value in changes.items() if name in known})
+
+
+def refuse_unused(config: IndexConfig, *, policy_stated: bool = False) -> None:
+    """Refuse settings that a scheme without latents and codebooks would ignore.
+
+    Args:
+        config: of the index.
+        policy_stated: whether the policy was chosen rather than left at its default.
+    """
+    if QUANTIZERS[config.quantizer].has_geometry:
+        return
+    ignored = {
+        "a shape by measurement (--shape auto)": config.shape.mode == "auto",
+        "alignment (align.enabled = on)": config.align.enabled == "on",
+        "balanced codes (--balanced)": config.balanced,
+        f"a collision policy (--policy {config.policy})": policy_stated or config.policy != IndexChoices.policy,
+    }
+    if stated := [what for what, is_stated in ignored.items() if is_stated]:
+        raise ConfigError(
+            f"{config.quantizer} makes identifiers without latents and codebooks, so {stated[0]} has no effect. Remove "
+            "it, or choose another quantiser, such as kmeans."
+        )

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 
 from restd.codes import Space, as_tensor, assign, last_residuals, nearest, quantised, spaces, trajectory
+from restd.codes.ending import TERMINAL
 from restd.codes.keys import collision_groups, pack
 from restd.encode import Embeddings
 from restd.index.ball_search import BallSearch
@@ -21,7 +22,10 @@ _IDLE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class LevelQuality:
-    """One level of an index; fields that need codebooks are None where there are none."""
+    """One level of an index; fields that need codebooks are None where there are none.
+
+    Where identifiers may end early, a level is measured on the items that have a code there.
+    """
 
     level: int
     codes: int
@@ -129,24 +133,26 @@ def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20
 def _level(
     index: SidIndex, level: int, *, error: float | None, conflict: float | None, hits: float | None
 ) -> LevelQuality:
-    size = index.sizes[level]
-    counts = np.bincount(index.sids[:, level], minlength=size)
-    occupancy = _prefix_counts(index.sids[:, : level + 1], index.sizes[: level + 1])
+    counts = index.code_counts(level)
+    goes_on = index.sids[:, level] != TERMINAL if index.ends else slice(None)
+    occupancy = _prefix_counts(index.sids[goes_on, : level + 1], index.sizes[: level + 1])
     trie_depth = index.trie.depths[level]
     children = trie_depth.first_child.diff()
+    if index.ends:  # of the prefixes that some item goes on behind: codes ascend, so its last child is a real code
+        children = children[trie_depth.codes[trie_depth.first_child[1:].long() - 1] != TERMINAL]
     edited = float(index.edited[:, level].mean()) if level < index.raw.shape[1] else 0.0
     return LevelQuality(
         level=level + 1,
-        codes=size,
+        codes=len(counts),
         used=int((counts > 0).sum()),
         dead=int((counts == 0).sum()),
         perplexity=perplexity(counts),
         gini=gini(counts),
-        largest_share=float(counts.max() / counts.sum()),
+        largest_share=float(counts.max(initial=0) / max(counts.sum(), 1)),
         prefixes=len(occupancy),
-        items_per_prefix=float(occupancy.mean()),
-        largest_prefix=int(occupancy.max()),
-        single_child=float((children == 1).float().mean()),
+        items_per_prefix=float(occupancy.sum() / max(len(occupancy), 1)),
+        largest_prefix=int(occupancy.max(initial=0)),
+        single_child=float((children == 1).float().mean()) if len(children) else 0.0,
         error=error,
         edited=edited,
         conflict=conflict,
@@ -157,9 +163,11 @@ def _level(
 def perplexity(counts: Int[np.ndarray, "code"]) -> float:
     """How many equally used codes would be as varied.
 
-    >>> perplexity(np.array([5, 5, 0])), perplexity(np.array([7, 0, 0]))
-    (2.0, 1.0)
+    >>> perplexity(np.array([5, 5, 0])), perplexity(np.array([7, 0, 0])), perplexity(np.array([0, 0]))
+    (2.0, 1.0, 0.0)
     """
+    if not counts.any():
+        return 0.0
     shares = counts[counts > 0] / counts.sum()
     return round(float(np.exp(-(shares * np.log(shares)).sum())), 9)
 
@@ -167,9 +175,11 @@ def perplexity(counts: Int[np.ndarray, "code"]) -> float:
 def gini(counts: Int[np.ndarray, "code"]) -> float:
     """Inequality of counts.
 
-    >>> gini(np.array([5, 5, 5, 5])), round(gini(np.array([0, 0, 0, 20])), 2)
-    (0.0, 0.75)
+    >>> gini(np.array([5, 5, 5, 5])), round(gini(np.array([0, 0, 0, 20])), 2), gini(np.array([0, 0]))
+    (0.0, 0.75, 0.0)
     """
+    if not counts.any():
+        return 0.0
     ordered = np.sort(counts).astype(np.float64)
     ranks = np.arange(1, len(ordered) + 1)
     return float((2 * ranks - len(ordered) - 1) @ ordered / (len(ordered) * ordered.sum()))
@@ -246,7 +256,8 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
 
 def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
     warnings = []
-    for number, level in enumerate(levels):
+    # a scheme decides itself what its levels are; there are no codes to choose, nor a quantiser to train otherwise
+    for number, level in enumerate(levels if index.scheme is None else ()):
         raw = perplexity(np.bincount(index.raw[:, number]))  # repair spreads a collapse out, and would hide it
         if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
             warnings.append(

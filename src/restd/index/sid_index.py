@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Float, Float16, Int16, Int32
+from jaxtyping import Bool, Float, Float16, Int16, Int32, Int64
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
 from restd.codes import Codebooks, Trie, as_tensor, assign, trajectory
+from restd.codes.ending import TERMINAL
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.index.collisions import CollisionProblem
 from restd.index.drift import Drift, measure_drift
@@ -73,6 +74,28 @@ class SidIndex:
         return self.table.sizes
 
     @property
+    def ends(self) -> bool:
+        """Whether code 0 ends an identifier, so that they may be of unequal length."""
+        return self.table.ends
+
+    def code_counts(self, level: int) -> Int64[np.ndarray, "code"]:
+        """Number of items that have each code of a level; of a code that only ends identifiers, none is counted."""
+        counts = np.bincount(self.sids[:, level], minlength=self.sizes[level])
+        return counts[TERMINAL + 1 :] if self.ends else counts
+
+    @property
+    def scheme(self) -> str | None:
+        """Name of the scheme that made the identifiers without latents and codebooks; None for other indexes."""
+        return self.origin.get("scheme", {}).get("name")
+
+    @property
+    def why_no_quantizer(self) -> str:
+        """Why there is no quantiser where there is none, as the end of a sentence about the index."""
+        if self.scheme is None:
+            return "was imported without a quantiser"
+        return f"has the identifiers of {self.scheme}, a scheme without a quantiser"
+
+    @property
     def edited(self) -> Bool[np.ndarray, "item rq_level"]:
         """Where the stored code is not the raw one."""
         return self.sids[:, : self.raw.shape[1]] != self.raw
@@ -90,10 +113,15 @@ class SidIndex:
     def latents_and_codebooks(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
         """Latents and codebooks; an error where the index has none."""
         if self.latents is None or self.codebooks is None:
+            if self.scheme is not None:
+                raise ConfigError(
+                    f"The identifiers of {self.scheme} come without latents and codebooks, so there are no residuals. "
+                    "Choose what needs none, such as the objective base, or build an index with another quantiser, "
+                    "such as kmeans."
+                )
             raise ConfigError(
-                "This index was imported without latents or codebooks, or its identifiers have none, so it has no "
-                "residuals. Import it again with --codebooks and --latents, or build one with restd index build and a "
-                "quantiser that has codebooks, such as kmeans."
+                "This index was imported without latents or codebooks, so it has no residuals. Import it again with "
+                "--codebooks and --latents, or build one with restd index build."
             )
         return self.latents, self.codebooks
 
@@ -104,11 +132,19 @@ class SidIndex:
         return trajectory(as_tensor(latents[rows]), as_tensor(self.sids[rows]), codebooks).numpy()
 
     def layout(self) -> dict[str, Any]:
-        """What a trained model is bound to: codebooks and level sizes, whatever the items."""
-        return {
+        """What a trained model is bound to: codebooks and level sizes, whatever the items.
+
+        Of identifiers that may end early it says so; of a scheme without codebooks it has what the scheme made.
+        """
+        layout: dict[str, Any] = {
             "sizes": list(self.sizes),
             "codebooks": None if self.codebooks is None else self.codebooks.fingerprint(),
         }
+        if self.ends:
+            layout["ends"] = True
+        if self.scheme is not None:
+            layout["identifiers"] = self.origin.get("identifiers")
+        return layout
 
     def add(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> tuple["SidIndex", Drift]:
         """Give new items Semantic IDs with the codebooks as they are; items already there keep theirs.
@@ -125,9 +161,12 @@ class SidIndex:
     def place(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> Placement:
         """Find the rows that new items get beside those that are there, without adding them."""
         if self.quantizer is None:
-            raise ConfigError(
-                "This index was imported without a quantiser, so no items can be added. Build an index instead."
-            )
+            if self.scheme is not None:
+                raise ConfigError(
+                    f"The scheme {self.scheme} names all items of a catalogue at once and cannot place new ones. Build "
+                    "an index of the old and new items together, and train a model for it."
+                )
+            raise ConfigError(f"This index {self.why_no_quantizer}, so no items can be added. Build an index instead.")
         _, codebooks = self.latents_and_codebooks()
         self._check_vectors(ids, vectors)
         latents = self.quantizer.latents(vectors)
@@ -142,10 +181,10 @@ class SidIndex:
     def append(self, ids: Sequence[str], placement: Placement) -> "SidIndex":
         """Return an index with placed items behind the others; the caller vouches that their ids are new."""
         latents, _ = self.latents_and_codebooks()
-        table = SidTable(
-            pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
-            np.concatenate([self.sids, placement.sids]),
-            self.sizes,
+        table = replace(
+            self.table,
+            ids=pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
+            sids=np.concatenate([self.sids, placement.sids]),
         )
         return replace(
             self,
@@ -166,7 +205,7 @@ class SidIndex:
 
     def subset(self, keep: Bool[np.ndarray, "item"]) -> "SidIndex":
         """Return an index of the kept rows, which may be none."""
-        table = SidTable(self.table.ids.filter(pa.array(keep)), self.sids[keep], self.sizes)
+        table = replace(self.table, ids=self.table.ids.filter(pa.array(keep)), sids=self.sids[keep])
         latents = None if self.latents is None else self.latents[keep]
         came_in = None if self.came_in is None else self.came_in[keep]
         return replace(self, table=table, raw=self.raw[keep], latents=latents, came_in=came_in)
@@ -215,7 +254,9 @@ class SidIndex:
         artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
         settings, files = artifact.manifest.settings, artifact.manifest.files
         items = artifact.table("items")
-        table = SidTable(items["id"].combine_chunks(), _codes_of(items["sid"]), tuple(settings["layout"]["sizes"]))
+        layout = settings["layout"]
+        ids, sids = items["id"].combine_chunks(), _codes_of(items["sid"])
+        table = SidTable(ids, sids, tuple(layout["sizes"]), ends=layout.get("ends", False))
         raw = _codes_of(items["raw"])
         latents = artifact.tensors("latents")["latents"] if "latents.safetensors" in files else None
         codebooks = quantizer = None

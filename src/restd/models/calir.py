@@ -85,7 +85,7 @@ class CalirBackbone(Backbone):
     kind = "calir"
 
     def __init__(self, body: Backbone, categories: Categories, config: CalirConfig, *, seed: int) -> None:
-        super().__init__(body.sizes, body.width, config)
+        super().__init__(body.sizes, body.width, config, ends=body.ends)
         if body.config.steps != config.depth or categories.depth != config.depth:
             raise ConfigError(
                 f"CaLIR's body must have as many latent steps, and the categories as many depths, as calir.depth "

@@ -166,7 +166,14 @@ class ModelConfig:
 
 def make_backbone(config: ModelConfig, context: BuildContext) -> Backbone:
     """Build a backbone with first weights."""
-    return config.kind.make(config, context)
+    backbone = config.kind.make(config, context)
+    if backbone.ends != context.index.ends:
+        raise ConfigError(
+            f"The Semantic IDs of this index are of unequal length, and the backbone {backbone.kind} does not know "
+            "that a code can end them. Choose another backbone, or let it pass ends=index.ends to Backbone and learn "
+            "nothing behind the end (Backbone.learned)."
+        )
+    return backbone
 
 
 def default_backbone(task: Task) -> str:

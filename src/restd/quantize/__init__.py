@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from restd.quantize.quantizer import Quantizer, Stage, check_latents, to_latents, unit_length
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
-    from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
+    from restd.quantize.settings import QuantizerConfig, SchemeConfig, automatic_codes, level_sizes
     from restd.quantize.signals import Identifiers, Signals
     from restd.quantize.sinkhorn import assign_balanced
 
@@ -42,6 +42,7 @@ _HOMES = {
     "QueryPairs": "restd.quantize.alignment",
     "RqVaeConfig": "restd.quantize.rqvae",
     "RqVaeQuantizer": "restd.quantize.rqvae_fit",
+    "SchemeConfig": "restd.quantize.settings",
     "Signals": "restd.quantize.signals",
     "Stage": "restd.quantize.quantizer",
     "assign_balanced": "restd.quantize.sinkhorn",
@@ -79,6 +80,7 @@ __all__ = [
     "QueryPairs",
     "RqVaeConfig",
     "RqVaeQuantizer",
+    "SchemeConfig",
     "Signals",
     "Stage",
     "assign_balanced",

@@ -21,7 +21,8 @@ class QuantizerKind:
     Args:
         name: name of the quantiser, and of its section of settings; `Quantizer.settings["kind"]` of what it makes.
         summary: one sentence that says what it is.
-        config: frozen dataclass of its settings; it has all of `QuantizerConfig`.
+        config: frozen dataclass of its settings; it has all of `QuantizerConfig`, or without a geometry all of
+            `SchemeConfig`.
         fit: fits one: `fit(vectors, config, items=…)`, where `vectors` is a sample of a catalogue of `items` items;
             with `signals=…` where it needs any.
         restore: restores one: `restore(settings, arrays, codebooks)`, from what `Quantizer.settings` and
@@ -51,7 +52,7 @@ class QuantizerKind:
         return self.identify is None
 
 
-_HOMES = ("kmeans", "rqvae", "merge", "cat_id2", "forge", "hyperbolic", "hi_gen")
+_HOMES = ("kmeans", "rqvae", "merge", "cat_id2", "forge", "hyperbolic", "dsi", "hi_gen")
 
 QUANTIZERS: Registry[QuantizerKind] = Registry(
     "quantiser", group="quantizers", homes=tuple(f"restd.quantize.{name}" for name in _HOMES)

@@ -1,6 +1,7 @@
 """What ranks items without generating: the baselines a retriever must beat, and the parts of a hybrid search."""
 
 from restd.rankers.bm25 import Bm25
+from restd.rankers.bm25_stemmed import StemmedBm25
 from restd.rankers.dense import Dense
 from restd.rankers.fusion import fuse
 from restd.rankers.hybrid import Hybrid
@@ -41,6 +42,7 @@ __all__ = [
     "RankerTask",
     "SasRec",
     "SasRecConfig",
+    "StemmedBm25",
     "decoding_of",
     "find_ranker",
     "fuse",

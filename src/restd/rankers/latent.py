@@ -33,7 +33,7 @@ class Latent:
         """Take the stored latents, or with `sids` only what the Semantic IDs keep of them."""
         index = snapshot.index
         if index.quantizer is None:
-            raise ConfigError("This index was imported without a quantiser, so queries cannot be projected into it.")
+            raise ConfigError(f"This index {index.why_no_quantizer}, so queries cannot be projected into it.")
         points = reconstructions(index) if keep == "sids" else index.latents_and_codebooks()[0].astype(np.float32)
         if index.latents_and_codebooks()[1].space != "euclidean":
             return cls(BallSearch(points), encoder, index.quantizer, snapshot.hash)

@@ -170,6 +170,7 @@ RANKERS: Registry[RankerEntry] = Registry(
         f"restd.rankers.{home}"
         for home in (
             "bm25",
+            "bm25_stemmed",
             "dense",
             "dpr",
             "laser",

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.codes import Trie
+from restd.codes.ending import is_padding
 from restd.data.pairs import Pairs
 from restd.distill import Positives, share_prefix
 from restd.errors import ConfigError
@@ -64,6 +65,7 @@ class SoftGenerationLoss:
         right: distributions in place of the stored codes; None for these. Validation uses stored codes either way.
         trie: normalise over the codes that continue a prefix here; None to leave that to the backbone.
         codes: most codes of a level.
+        ends: whether code 0 ends an identifier; behind it there is nothing to learn.
         credit: probabilities of codes that are close to the stored ones; None for none. Validation has none.
         weights: of the positions; None where they count the same, as they do in validation.
     """
@@ -71,6 +73,7 @@ class SoftGenerationLoss:
     right: RightCodes | None
     trie: Trie | None
     codes: int
+    ends: bool = False
     credit: SoftCredit | None = None
     weights: Float[Tensor, "position"] | None = None
 
@@ -83,6 +86,8 @@ class SoftGenerationLoss:
             targets = self.credit.of_rows(batch.sids, codes=self.codes, allowed=allowed)
         else:
             targets = nn.functional.one_hot(batch.sids, self.codes).float()
+        if self.ends:
+            targets = targets.masked_fill(is_padding(batch.sids)[..., None], 0.0)
         weights = None if validating else self.weights
         return backbone.soft_sid_loss(output, targets, allowed=allowed, weights=weights)
 
@@ -130,7 +135,7 @@ def make_generation_loss(
         credit = SoftCredit.of_index(index, share=config.soft_credit, tau=config.soft_credit_tau, device=device)
     weights = position_weights(config.level_weights, len(index.sizes) + 1)
     weights = None if weights is None else weights.to(device)
-    return SoftGenerationLoss(right, trie, max(index.sizes), credit, weights)
+    return SoftGenerationLoss(right, trie, max(index.sizes), index.ends, credit, weights)
 
 
 def position_weights(
