@@ -89,22 +89,24 @@ def test_with_its_losses_a_variant_differs_is_repeatable_and_comes_back(name):
 
 
 def nearness(quantizer, vectors, signals):
-    """Mean cosine of queries and their items in latent space, above that of queries and all items."""
+    """Mean cosine of queries and their items, and how often an item is nearer to its own query than another item."""
     pairs = signals.queries
     items, queries = (
         torch.nn.functional.normalize(torch.from_numpy(quantizer.latents(part).astype(np.float32)), dim=1)
         for part in (vectors, pairs.vectors)
     )
     cosines = queries @ items.T
-    return float(cosines[pairs.query, pairs.item].mean() - cosines.mean())
+    own = cosines[pairs.query, pairs.item]
+    return float(own.mean()), float((own[:, None] > cosines[pairs.query]).float().mean())
 
 
-@pytest.mark.parametrize("query", ["items", "text"])
-def test_merge_draws_queries_nearer_to_their_items(query):
+def test_merge_draws_queries_nearer_to_their_items():
     vectors, signals, _ = world()
-    plain = fitted("rqvae", vectors=vectors, signals=signals, epochs=30)
-    merged = fitted("merge", vectors=vectors, signals=signals, epochs=30, alignment=1.0, level_weight=0.1, query=query)
-    assert nearness(merged, vectors, signals) > nearness(plain, vectors, signals) + 0.05
+    plain = nearness(fitted("rqvae", vectors=vectors, signals=signals), vectors, signals)
+    for settings in ({}, {"alignment": 0.1, "level_weight": 0.1}, {"query": "text", "alignment": 0.1}):
+        merged = nearness(fitted("merge", vectors=vectors, signals=signals, **settings), vectors, signals)
+        assert merged[0] > plain[0] + 0.01, settings
+        assert merged[1] > plain[1], settings
 
 
 def mutual_information(codes, labels):
@@ -115,13 +117,12 @@ def mutual_information(codes, labels):
     return float((joint[seen] * np.log(joint[seen] / expected[seen])).sum())
 
 
-@pytest.mark.parametrize("contrast", ["residuals", "assignments"])
-def test_cat_id2_makes_first_codes_agree_with_categories(contrast):
-    vectors, signals, _ = world(noise=2.0)
+def test_cat_id2_makes_first_codes_agree_with_categories():
+    vectors, signals, _ = world()
     labels = signals.categories.of_item[:, 0]
     figures = []
-    for name, settings in (("rqvae", {}), ("cat-id2", {"contrast": contrast, "category": 1.0})):
-        quantizer = fitted(name, vectors=vectors, signals=signals, epochs=60, **settings)
+    for name, settings in (("rqvae", {}), ("cat-id2", {"category": 1.0})):
+        quantizer = fitted(name, vectors=vectors, signals=signals, epochs=30, **settings)
         codes = assign(as_tensor(quantizer.latents(vectors)), quantizer.codebooks).numpy()
         figures.append(mutual_information(codes[:, 0], labels))
     assert figures[1] > figures[0] + 0.1
@@ -132,7 +133,7 @@ def test_balance_evens_out_the_codes_and_dispersion_spreads_reconstructions():
     off = {"category": 0.0, "balance": 0.0, "dispersion": 0.0, "reset_dead": False, "kmeans_init": False}
 
     def evenness(balance):
-        quantizer = fitted("cat-id2", vectors=vectors, signals=signals, **{**off, "balance": balance}, epochs=30)
+        quantizer = fitted("cat-id2", vectors=vectors, signals=signals, **{**off, "balance": balance})
         codes = assign(as_tensor(quantizer.latents(vectors)), quantizer.codebooks).numpy()
         return np.bincount(codes[:, 0], minlength=8).std()
 
@@ -154,7 +155,7 @@ def test_forge_draws_items_of_a_query_together():
     pairs = signals.queries
 
     def together(contrast):
-        quantizer = fitted("forge", vectors=vectors, signals=signals, contrast=contrast, epochs=30)
+        quantizer = fitted("forge", vectors=vectors, signals=signals, contrast=contrast)
         latents = quantizer.latents(vectors).astype(np.float32)
         within = [latents[pairs.item[pairs.query == number]].var(axis=0).sum() for number in np.unique(pairs.query)]
         return np.mean(within) / latents.var(axis=0).sum()
@@ -212,8 +213,8 @@ def test_judgments_without_grades_or_shared_queries_are_enough(name):
 
 
 def test_hyperbolic_learns_and_uses_its_codes():
-    vectors, signals, _ = world(noise=0.3, items=600)
-    quantizer = fitted("hyperbolic", vectors=vectors, signals=signals, codes=(8, 16, 32), epochs=40, dim=8)
+    vectors, signals, _ = world(noise=0.3)
+    quantizer = fitted("hyperbolic", vectors=vectors, signals=signals, codes=(8, 16, 32), epochs=30, dim=8)
     books = quantizer.codebooks
     assert (books.space, books.sizes) == ("poincare", (8, 16, 32))
     latents = as_tensor(quantizer.latents(vectors))
