@@ -77,13 +77,20 @@ def shown(field: Field[Any]) -> str:
 
 
 def table(name: str, kind: type[Any]) -> str:
-    """One section: a row for each setting."""
+    """One section: a row for each setting; those of a quantiser that it varies are only pointed to."""
     about = sentences(kind)
+    parents = [other for other in QUANTIZERS.entries() if other.config in kind.__mro__[1:]]
+    inherited = {field.name for other in parents for field in fields(other.config)}
     rows = [
         f"| `{field.name}` | {shown(field)} | {about[field.name][0].upper()}{about[field.name][1:]} |"
         for field in fields(kind)
+        if field.name not in inherited
     ]
-    return "\n".join([f"### `[{name}]`\n", "| setting | default | what it does |", "|---|---|---|", *rows, ""])
+    head = [
+        f"### `[{name}]`\n",
+        *(f"All settings of `[{other.name}]`, with the same defaults, and:\n" for other in parents),
+    ]
+    return "\n".join([*head, "| setting | default | what it does |", "|---|---|---|", *rows, ""])
 
 
 def made() -> str:

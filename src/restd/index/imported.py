@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from restd._arrow import pc
-from restd.codes import MAX_CODES, Codebooks, as_tensor, assign, check_codes
+from restd.codes import MAX_CODES, Codebooks, as_tensor, assign, check_codes, spaces
 from restd.codes.ending import TERMINAL, stacked
 from restd.data.readers import column_names, first_row, read_batches, resolve_columns
 from restd.errors import DataError
@@ -62,6 +62,8 @@ def import_index(
             raise DataError(f"{latents} has shape {points.shape}. Expected {expected}, row for row with {codes}.")
         if not np.isfinite(points).all():
             raise DataError(f"{latents} has values that are NaN, infinite or outside the range of float16 (±65,504).")
+    if points is not None and books is not None:
+        spaces.refuse_outside(as_tensor(points), books.space, what="Latents")
     levels = len(sizes) if books is None else books.levels
     raw = (
         assign(as_tensor(points), books).numpy()

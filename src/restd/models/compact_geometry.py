@@ -119,8 +119,8 @@ class LatentGeometry(nn.Module):
         if codebooks.space != "euclidean":
             raise ConfigError(
                 "compact.geometry scores codes by straight distances, but the codebooks of this index are of the "
-                f"space {codebooks.space}. Leave compact.geometry off, or build an index with a flat quantiser, such as "
-                "kmeans."
+                f"space {codebooks.space}. Leave compact.geometry off, or build an index with a flat quantiser "
+                "(kmeans)."
             )
         recorded = index.origin.get("encoder")
         if index.quantizer is None or recorded is None or "file" in recorded or not same_encoder(encoder, recorded):

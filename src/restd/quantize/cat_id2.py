@@ -1,7 +1,6 @@
 """CAT-ID² in the registry: an RQ-VAE whose first levels follow the categories. Its losses are in `cat_id2_losses`."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from restd.quantize.registry import QUANTIZERS, QuantizerKind
 from restd.quantize.rqvae import RqVaeConfig, refuse_negative
@@ -19,14 +18,12 @@ class CatId2Config(RqVaeConfig):
         balance: weight of the divergence of the mean preference for the codes of a level from even use.
         dispersion: weight of the loss that spreads reconstructed items.
         temperature: temperature of the contrast.
-        contrast: what the contrast compares: `residuals`, or `assignments`, the preferences for the codes.
     """
 
     category: float = 0.1
     balance: float = 0.01
     dispersion: float = 0.01
     temperature: float = 0.1
-    contrast: Literal["residuals", "assignments"] = "residuals"
 
     def __post_init__(self) -> None:
         RqVaeConfig.__post_init__(self)

@@ -15,19 +15,19 @@ from restd.quantize.loss_parts import LossPart, Step
 from restd.quantize.rqvae_fit import RqVaeQuantizer, Standard, fit_rqvae
 from restd.quantize.signals import Signals
 
+_TINY = 1e-12
 _SPREAD = 0.5
 """Temperature of the dispersion, in squared distances of unit vectors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryContrast:
-    """Supervised contrast at each level with a category depth: level 1 by the first depth, and so on."""
+    """Supervised contrast of preferences for codes, level 1 by the first depth of the categories, and so on."""
 
     name: ClassVar[str] = "categories"
     categories: Int64[Tensor, "fitted depth"]
     weight: float
     temperature: float
-    assignments: bool
 
     def __call__(self, step: Step) -> Float[Tensor, ""]:
         """The loss of one batch, weighted."""
@@ -35,7 +35,7 @@ class CategoryContrast:
         loss = step.walk.latents.new_zeros(())
         for level in range(min(len(step.books), labels.shape[1])):
             # square roots of shares are unit vectors, and their products say how much two distributions overlap
-            points = step.soft_codes(level).sqrt() if self.assignments else step.walk.residuals[level]
+            points = step.soft_codes(level).clamp_min(_TINY).sqrt()
             same = labels[:, None, level] == labels[None, :, level]
             loss = loss + supervised_contrast(points, same, temperature=self.temperature)
         return self.weight * loss
@@ -106,7 +106,7 @@ def _parts(
 ) -> tuple[LossPart, ...]:
     assert signals.categories is not None
     categories = torch.from_numpy(signals.categories.of_item)
-    contrast = CategoryContrast(categories, config.category, config.temperature, config.contrast == "assignments")
+    contrast = CategoryContrast(categories, config.category, config.temperature)
     parts: tuple[LossPart, ...] = (contrast, CodeBalance(config.balance), Dispersion(config.dispersion))
     weights = (config.category, config.balance, config.dispersion)
     return tuple(part for part, weight in zip(parts, weights, strict=True) if weight)

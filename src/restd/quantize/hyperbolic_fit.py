@@ -5,7 +5,7 @@ the point that the codewords make. AdamW moves codewords as if the ball were fla
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class BallTraining:
     books: list[nn.Parameter]
     usage: list[Int[Tensor, "_"]]
     config: HyperbolicConfig
+    added: dict[str, float] = field(default_factory=dict)
 
     def step(
         self,

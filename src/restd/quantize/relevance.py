@@ -49,7 +49,7 @@ class SharedQueries:
     """Scaled so that the best of all is 3."""
     first: Int64[np.ndarray, "query_plus_one"]
     """Where each query's pairs begin."""
-    of_item: tuple[Int64[np.ndarray, "pair"], Int64[np.ndarray, "item_plus_one"]]
+    of_item: tuple[Int64[np.ndarray, "shared_pair"], Int64[np.ndarray, "item_plus_one"]]
     """Pairs by item, and where each item's begin; only pairs of queries with at least two items."""
     groups: Int64[np.ndarray, "group 3"]
     """Begin and end of each run of at least two equal grades, and the end of its query: between them are worse ones."""

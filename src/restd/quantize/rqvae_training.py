@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
@@ -61,6 +61,8 @@ class Training:
     usage: list[Int[Tensor, "_"]]
     config: RqVaeConfig
     parts: tuple[LossPart, ...] = ()
+    added: dict[str, float] = field(default_factory=dict)
+    """Losses of the parts in the last batch."""
 
     def step(
         self,
@@ -101,7 +103,9 @@ class Training:
             assert data is not None
             step = Step(rows, self._walk(latents, chosen), self.books, reconstructions, self.follow, data)
             for part in self.parts:
-                loss = loss + part(step)
+                own = part(step)
+                loss = loss + own
+                self.added[part.name] = float(own.detach())
         return loss, error.detach()
 
     def follow(self, vectors: Float[Tensor, "other input"]) -> Walk:
@@ -190,6 +194,7 @@ class Trainable(Protocol):
     network: Autoencoder
     books: list[nn.Parameter]
     usage: list[Int[Tensor, "_"]]
+    added: dict[str, float]
 
     def step(
         self, batch: Tensor, *, rows: Int64[Tensor, "item"] | None = None, data: Tensor | None = None
@@ -239,7 +244,8 @@ def train(
             last = epoch == config.epochs - 1
             if config.reset_dead and not last:  # a codeword moved after the last step would never be trained
                 training.reset_dead_codes(data[order[: config.batch]], generator)
-            advance(1, error=float(np.mean(errors)), usage="/".join(f"{value:.0f}" for value in usage))
+            even = "/".join(f"{value:.0f}" for value in usage)
+            advance(1, error=float(np.mean(errors)), usage=even, **training.added)
 
 
 def perplexities(usage: list[Int[Tensor, "_"]]) -> list[float]:
