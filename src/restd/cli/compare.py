@@ -114,9 +114,7 @@ def compare(
     device = use_device(device)
     lengths: dict[str, Any] = {"epochs": epochs, "updates": updates}
     settings, baseline_settings = split_settings(settings or [])
-    model, config = configure(
-        recipe, settings, task=task, backbone=backbone, continued_from=init, options=lengths
-    )
+    model, config = configure(recipe, settings, task=task, backbone=backbone, continued_from=init, options=lengths)
     doing = Job(index, data, out, model, config, init).task
     if router not in ("own", "start"):
         raise ConfigError(f"--router must be own or start, got {router!r}.")

@@ -97,9 +97,7 @@ class SentenceTransformerEncoder:
     def encode(self, texts: Sequence[str]) -> Float[np.ndarray, "text dim"]:
         """Encode texts, one vector each, in order."""
         ways = {"query": self._model.encode_query, "document": self._model.encode_document, None: self._model.encode}
-        vectors = ways[self._role](
-            list(texts), batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True
-        )
+        vectors = ways[self._role](list(texts), batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(vectors, dtype=np.float32)
 
     @property

@@ -82,5 +82,6 @@ RANKERS.add(
                 {"search": "inverted index", "parameters": "k1 1.5, b 0.75 (Lucene's idf)"},
             )
         },
+        source="Robertson & Zaragoza 2009",
     )
 )

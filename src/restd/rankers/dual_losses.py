@@ -26,9 +26,7 @@ def contrast(scores: Float[Tensor, "row candidate"]) -> Float[Tensor, ""]:
     return functional.cross_entropy(scores, torch.arange(len(scores)))
 
 
-def divergence(
-    teacher: Float[Tensor, "row candidate"], student: Float[Tensor, "row candidate"]
-) -> Float[Tensor, ""]:
+def divergence(teacher: Float[Tensor, "row candidate"], student: Float[Tensor, "row candidate"]) -> Float[Tensor, ""]:
     """Mean of KL(teacher ‖ student) over rows; the teacher learns nothing from it.
 
     Both have -∞ in the same places.

@@ -1,8 +1,9 @@
-"""The networks of dual encoders: maps that begin as the identity, token pooling and latent thinking that begin as nothing.
+"""The networks of dual encoders: maps that begin as the identity, pooling and thinking that begin as nothing.
 
 So an untrained network ranks exactly as the frozen encoder under it.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +30,7 @@ class Batch:
 
     vectors: Float[Tensor, "row dim"] | None = None
     states: Inputs | None = None
-    texts: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
 
 
 class TokenPooling(nn.Module):
@@ -56,11 +57,13 @@ class Thinking(nn.Module):
     layer begins as zero, so that at first every state is the query's own vector.
     """
 
-    def __init__(self, dim: int, token_dim: int, config: LaserConfig, prototypes: Float[Tensor, "prototype dim"]) -> None:
+    def __init__(
+        self, dim: int, token_dim: int, config: LaserConfig, prototypes: Float[Tensor, "prototype dim"]
+    ) -> None:
         super().__init__()
         self.count = config.steps
         self.prototypes = nn.Parameter(prototypes.clone())
-        self.sharpness = nn.Parameter(torch.tensor(1 / config.temperature).log())
+        self.sharpness = nn.Parameter(torch.tensor([1 / config.temperature]).log())
         self.tokens = nn.Linear(token_dim, dim, bias=False)
         nn.init.eye_(self.tokens.weight)
         self.attend = nn.Linear(dim, dim, bias=False)
@@ -135,9 +138,7 @@ class DualNetwork(nn.Module):
         vectors = self._encoded(batch, self.query_encoder, 0)
         return self._scaled(self.query_map(vectors) + _pooled(self.query_pooling, batch.states))
 
-    def reasoning(
-        self, batch: Batch, shares: Float[Tensor, "row step position"]
-    ) -> Float[Tensor, "row step dim"]:
+    def reasoning(self, batch: Batch, shares: Float[Tensor, "row step position"]) -> Float[Tensor, "row step dim"]:
         """Means of token states over the share of the reasoning that belongs to each step, in the space of vectors."""
         assert batch.states is not None
         assert self.thinking is not None

@@ -223,9 +223,7 @@ class DualRun:
         replace(self.model, summary=summary).save(self.out / BEST, vectors, identity=self.identity)
         return state
 
-    def _epoch(
-        self, epoch: int, optimizer: torch.optim.Optimizer, origins: list[Tensor], advance: Advance
-    ) -> float:
+    def _epoch(self, epoch: int, optimizer: torch.optim.Optimizer, origins: list[Tensor], advance: Advance) -> float:
         """Every pair once; returns the mean loss of the updates."""
         network, config = self.model.network, self.config
         network.train()
