@@ -16,6 +16,7 @@ from typing import Any
 from restd.index.config import IndexChoices
 from restd.models import BACKBONES, CategorySettings
 from restd.quantize import QUANTIZERS, AlignConfig
+from restd.rankers import RANKERS
 from restd.train import DistillSettings, TrainConfig
 
 PAGE = Path(__file__).parent / "settings.md"
@@ -50,10 +51,18 @@ The defaults of `[train]` are those of the paper's continuation. A backbone has 
 """
 
 
+RANK = """## For baselines of `restd evaluate` and `restd compare`
+
+Baselines that are [trained](evaluation.md#baselines).
+"""
+
+
 def sentences(kind: type[Any]) -> dict[str, str]:
-    """The sentence of each argument in the docstring."""
-    _, _, args = (inspect.getdoc(kind) or "").partition("Args:\n")
+    """The sentence of each argument in the docstring, and in that of what it is based on."""
     found: dict[str, str] = {}
+    for base in kind.__bases__:
+        found |= {} if base is object else sentences(base)
+    _, _, args = (inspect.getdoc(kind) or "").partition("Args:\n")
     name = ""
     for line in args.splitlines():
         if start := re.match(r"    (\w+): (.*)", line):
@@ -98,7 +107,10 @@ def made() -> str:
     index = {"index": IndexChoices, "align": AlignConfig} | {kind.name: kind.config for kind in QUANTIZERS.entries()}
     train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings}
     train |= {kind.name: kind.config for kind in BACKBONES.entries()}
-    parts = [HEAD, INDEX, *(table(*each) for each in index.items()), TRAIN, *(table(*each) for each in train.items())]
+    rank = {kind.name: kind.config for kind in RANKERS.entries() if kind.config is not None}
+    parts = [HEAD]
+    for head, sections in ((INDEX, index), (TRAIN, train), (RANK, rank)):
+        parts += [head, *(table(*each) for each in sections.items())]
     return "\n".join(parts)
 
 

@@ -33,7 +33,8 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     data = write_world(folder / "data")
     home = make_index(data, folder / "index")
-    return RankerContext(Snapshot.load(home, data), data, home)
+    quick = {name: {"epochs": 1} for name in ("dpr", "laser")}
+    return RankerContext(Snapshot.load(home, data), data, home, trained=folder / "trained", settings=quick)
 
 
 def test_bm25_finds_words_and_folds_accents(tmp_path):

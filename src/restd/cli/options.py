@@ -57,8 +57,8 @@ RankerSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A setting of a baseline that is trained, as SECTION.NAME=VALUE: dpr.epochs=3 (repeatable). Sections: dpr, "
-        "laser.",
+        help="A setting of a baseline that is trained, as SECTION.NAME=VALUE: dpr.epochs=3 (repeatable). Sections: "
+        "dpr, laser.",
     ),
 ]
 Task = Annotated[str | None, typer.Option("--task", help="search or recommend. Default: the task of the backbone.")]

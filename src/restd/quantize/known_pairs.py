@@ -1,4 +1,4 @@
-"""What contrastive training needs besides a loss: which pairs are known, and weights that stay near where they began."""
+"""What contrastive training needs besides a loss: which pairs are known, and weights that stay near their origin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -91,6 +91,6 @@ RANKERS.add(
                 {"search": "inverted index", "parameters": "k1 1.5, b 0.75 (Lucene's idf)"},
             )
         },
-        source="Robertson and Zaragoza 2009, The Probabilistic Relevance Framework",
+        source="Robertson & Zaragoza 2009",
     )
 )

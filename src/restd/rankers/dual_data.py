@@ -50,7 +50,7 @@ class Texts:
     def batch(self, rows: Int64[np.ndarray, "row"]) -> Batch:
         """Some of the texts."""
         if self.live:
-            return Batch(texts=tuple(self.strings[row] for row in rows.tolist()))
+            return Batch(texts=[self.strings[row] for row in rows.tolist()])
         states = None if self.states is None else self.states.batch(rows)
         return Batch(self.vectors[torch.from_numpy(rows)], states)
 
@@ -83,7 +83,7 @@ class TextReader:
         Args:
             strings: the texts.
             vectors: theirs, where they are known.
-            cache: where token states are kept on disk; in memory without it.
+            cache: folder where token states are kept, each set in one of its own; in memory without it.
         """
         if self.live:
             return Texts(strings, torch.zeros(len(strings), 0), None, live=True)
@@ -94,7 +94,10 @@ class TextReader:
             given = torch.nn.functional.normalize(given, dim=-1)
         states = None
         if self.tokens:
-            states = states_of(unwrapped(self.encoder), strings, limit=self.config.max_tokens, cache=cache)
+            encoder, limit = unwrapped(self.encoder), self.config.max_tokens
+            if cache is not None:
+                cache = cache / hash_json([encoder.identity, limit, texts_hash(strings)])[:16]
+            states = states_of(encoder, strings, limit=limit, cache=cache)
         return Texts(strings, given, states)
 
 
@@ -241,7 +244,7 @@ class ExplicitView:
         return cls(texts, rows, start, end)
 
     def shares(self, rows: Int64[np.ndarray, "row"], steps: int) -> Float[Tensor, "row step position"]:
-        """Weights that average each step's share of the reasoning; shares overlap where it is shorter than the steps."""
+        """Weights that average each step's share of the reasoning; they overlap where it has fewer tokens."""
         start, length = self.start[rows, None], (self.end - self.start)[rows, None]
         step = np.arange(steps)
         first = start + step * length // steps

@@ -65,7 +65,7 @@ class DualEncoder:
         )
 
     def save(self, folder: Path, vectors: Float[np.ndarray, "item dim"], *, identity: str) -> None:
-        """Write the network as an artefact, with vectors of the items; `identity` is the hash of all that decided it."""
+        """Write the network as an artefact, with vectors of the items; `identity` is the hash of what decided it."""
         settings = {"config": plain(self.config), "identity": identity, "summary": dict(self.summary)}
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
             state = self.network.state_dict()

@@ -1,8 +1,9 @@
-"""The networks of dual encoders: maps that begin as the identity, token pooling and latent thinking that begin as nothing.
+"""The networks of dual encoders: maps that begin as the identity, pooling and thinking that begin as nothing.
 
 So an untrained network ranks exactly as the frozen encoder under it.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +30,7 @@ class Batch:
 
     vectors: Float[Tensor, "row dim"] | None = None
     states: Inputs | None = None
-    texts: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
 
 
 class TokenPooling(nn.Module):
@@ -62,7 +63,7 @@ class Thinking(nn.Module):
         super().__init__()
         self.count = config.steps
         self.prototypes = nn.Parameter(prototypes.clone())
-        self.sharpness = nn.Parameter(torch.tensor(1 / config.temperature).log())
+        self.sharpness = nn.Parameter(torch.tensor([1 / config.temperature]).log())
         self.tokens = nn.Linear(token_dim, dim, bias=False)
         nn.init.eye_(self.tokens.weight)
         self.attend = nn.Linear(dim, dim, bias=False)

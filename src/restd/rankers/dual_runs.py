@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -25,7 +27,8 @@ from restd.rankers.registry import RankerContext
 from restd.train.log import LOG
 
 _STATES = "states"
-_OURS = (FOLDER, CHECKPOINT, BEST, LOG, _STATES)
+"""Token states of frozen encoders, beside the runs that read them."""
+_OURS = (FOLDER, CHECKPOINT, BEST, LOG)
 
 
 def make_dual_encoder(context: RankerContext, config: DualConfig) -> DualEncoder:
@@ -46,15 +49,15 @@ def make_dual_encoder(context: RankerContext, config: DualConfig) -> DualEncoder
             **examples.identity(),
         }
     )
-    out = context.trained / f"{name}-{identity[:12]}"
+    out, states = context.trained / f"{name}-{identity[:12]}", context.trained / _STATES
     refuse_foreign_files(out, ours=_OURS, command=f"the training of {name}")
     with sole_writer(out):
         artifact = finished_run(out, identity)
         vectors = None if artifact is not None else context.item_vectors()
         model = _untrained(context, config, (queries, items), vectors)
         if artifact is None:
-            texts = model.readers[1].read(examples.items, vectors=vectors, cache=out / _STATES / "items")
-            lessons = _lessons(context, config, examples, model.readers[0], texts, out / _STATES)
+            texts = model.readers[1].read(examples.items, vectors=vectors, cache=states)
+            lessons = _lessons(context, config, examples, model.readers[0], texts, states)
             context.notify(
                 f"Training {name}: {len(lessons.pairs):,} pairs of {len(lessons.queries):,} queries, "
                 f"{len(lessons.valid):,} queries to validate, {len(lessons.items):,} items"
@@ -100,8 +103,8 @@ def _refuse_untrainable(*encoders: Encoder) -> None:
     for encoder in encoders:
         if not isinstance(encoder, SentenceTransformerEncoder):
             raise ConfigError(
-                f"The encoder {encoder.identity['name']!r} cannot be trained; name a sentence-transformers model, as in "
-                "dpr:minilm, or leave dpr.tune_encoder out."
+                f"The encoder {encoder.identity['name']!r} cannot be trained; name a sentence-transformers model, as "
+                "in dpr:minilm, or leave dpr.tune_encoder out."
             )
 
 
@@ -109,7 +112,7 @@ def _untrained(
     context: RankerContext,
     config: DualConfig,
     encoders: tuple[Encoder, Encoder],
-    vectors: Any,
+    vectors: Float[np.ndarray, "item dim"] | None,
 ) -> DualEncoder:
     """The ranker with its first weights; prototypes are zero where trained ones will replace them."""
     queries, items = encoders
@@ -119,23 +122,24 @@ def _untrained(
     trainable = None
     if isinstance(queries, SentenceTransformerEncoder) and isinstance(items, SentenceTransformerEncoder):
         trainable = (queries, items)
-    prototypes = _prototypes(config, queries.dim, vectors) if isinstance(config, LaserConfig) and config.steps else None
+    prototypes = None
+    if isinstance(config, LaserConfig) and config.steps:
+        prototypes = _prototypes(config, context.snapshot.ids, queries.dim, vectors)
     with seeded(config.seed):
         network = DualNetwork(queries.dim, states_dim(queries), config, prototypes=prototypes, encoders=trainable)
     kind = LaserEncoder if isinstance(config, LaserConfig) else DualEncoder
     return kind(network, readers, config, context.snapshot.ids, None, {}, context.snapshot.hash)
 
 
-def _prototypes(config: LaserConfig, dim: int, vectors: Any) -> Float[Tensor, "prototype dim"]:
-    """Centroids of the items: what soft tokens mix at first."""
+def _prototypes(
+    config: LaserConfig, ids: pa.StringArray, dim: int, vectors: Float[np.ndarray, "item dim"] | None
+) -> Float[Tensor, "prototype dim"]:
+    """Centroids of the items: what soft tokens mix at first. There are no more than items."""
+    count = min(config.prototypes, len(ids))
     if vectors is None:
-        return torch.zeros(config.prototypes, dim)
+        return torch.zeros(count, dim)
     points = torch.nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
-    if config.prototypes > len(points):
-        raise ConfigError(
-            f"laser.prototypes ({config.prototypes:,}) must be at most the number of items ({len(points):,})."
-        )
-    return torch.from_numpy(fit_level(points, config.prototypes, seed=config.seed))
+    return torch.from_numpy(fit_level(points, count, seed=config.seed))
 
 
 def _lessons(
@@ -149,11 +153,8 @@ def _lessons(
     train, valid = examples.train, examples.valid
     known = KnownPairs.of(train.text, train.item, items=len(items))
     negatives = hard_negatives(context.with_texts(), train, known, config) if config.hard_negatives else None
-    texts = [
-        reader.read(list(map(str, part.texts)), cache=states / name)
-        for name, part in (("train", train), ("valid", valid))
-    ]
+    texts = [reader.read(list(map(str, part.texts)), cache=states) for part in (train, valid)]
     explicit = None
     if examples.explicit is not None:
-        explicit = ExplicitView.of(reader, examples.explicit, states / "explicit")
+        explicit = ExplicitView.of(reader, examples.explicit, states)
     return Lessons(train, texts[0], items, known, negatives, explicit, valid, texts[1])

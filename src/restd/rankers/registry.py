@@ -92,7 +92,7 @@ class RankerContext:
     def item_vectors(self) -> Float[np.ndarray, "item dim"]:
         """Embeddings of the snapshot's items by the argument's encoder, or by the index's."""
         if self.argument is not None:
-            return self.other_encoder().item_vectors(self.snapshot)
+            return self.other_encoder().item_vectors(self.with_texts())
         return np.concatenate(list(self.embeddings().batches()))
 
     def config(self, name: str) -> Any:
@@ -163,24 +163,11 @@ class RankerEntry:
     config: type[Any] | None = None
 
 
+_HOMES = ("bm25", "bm25_stemmed", "dense", "dpr", "laser", "latent", "hybrid", "popularity", "sasrec_training", "neighbours")
 RANKERS: Registry[RankerEntry] = Registry(
     "ranker",
     group="rankers",
-    homes=tuple(
-        f"restd.rankers.{home}"
-        for home in (
-            "bm25",
-            "bm25_stemmed",
-            "dense",
-            "dpr",
-            "laser",
-            "latent",
-            "hybrid",
-            "popularity",
-            "sasrec_training",
-            "neighbours",
-        )
-    ),
+    homes=tuple(f"restd.rankers.{home}" for home in _HOMES),
 )
 
 COMPANIONS = ("bm25", "dense", "latent", "popularity", "match")
@@ -213,10 +200,8 @@ def find_ranker(name: str, task: Task) -> RankerTask:
         )
     if argument is not None and not (argument and entry.argument):
         takers = ", ".join(f"{entry.name}:{entry.argument}" for entry in RANKERS.entries() if entry.argument)
-        fault = (
-            f"takes nothing after a colon, got {name!r}" if argument else f"was given nothing after the colon: {name!r}"
-        )
-        raise ConfigError(f"The ranker {own!r} {fault}. Rankers with an argument: {takers}.")
+        expected = f"something after the colon of {name!r}" if entry.argument else f"no argument, got {name!r}"
+        raise ConfigError(f"The ranker {own!r} expects {expected}. Rankers with an argument: {takers}.")
     return entry.tasks[task]
 
 

@@ -329,7 +329,7 @@ RANKERS.add(
                 seen="optional",
             )
         },
-        source="Kang and McAuley 2018, Self-Attentive Sequential Recommendation",
+        source="Kang & McAuley 2018",
     )
 )
 RANKERS.add(
@@ -343,6 +343,6 @@ RANKERS.add(
                 seen="never",
             )
         },
-        source="Kang and McAuley 2018, Self-Attentive Sequential Recommendation",
+        source="Kang & McAuley 2018",
     )
 )
