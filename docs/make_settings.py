@@ -16,7 +16,7 @@ from typing import Any
 from restd.index.config import IndexChoices
 from restd.models import BACKBONES, CategorySettings
 from restd.quantize import QUANTIZERS, AlignConfig
-from restd.train import DistillSettings, TrainConfig
+from restd.train import DistillSettings, RankSettings, TrainConfig
 
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """# Settings
@@ -89,7 +89,7 @@ def table(name: str, kind: type[Any]) -> str:
 def made() -> str:
     """The page."""
     index = {"index": IndexChoices, "align": AlignConfig} | {kind.name: kind.config for kind in QUANTIZERS.entries()}
-    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings}
+    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings, "rank": RankSettings}
     train |= {kind.name: kind.config for kind in BACKBONES.entries()}
     parts = [HEAD, INDEX, *(table(*each) for each in index.items()), TRAIN, *(table(*each) for each in train.items())]
     return "\n".join(parts)
