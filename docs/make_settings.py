@@ -17,7 +17,7 @@ from restd.index.config import IndexChoices
 from restd.models import BACKBONES, CategorySettings
 from restd.quantize import QUANTIZERS, AlignConfig
 from restd.rankers import RANKERS
-from restd.train import DistillSettings, TrainConfig
+from restd.train import DistillSettings, RankSettings, TrainConfig
 
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """# Settings
@@ -105,7 +105,7 @@ def table(name: str, kind: type[Any]) -> str:
 def made() -> str:
     """The page."""
     index = {"index": IndexChoices, "align": AlignConfig} | {kind.name: kind.config for kind in QUANTIZERS.entries()}
-    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings}
+    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings, "rank": RankSettings}
     train |= {kind.name: kind.config for kind in BACKBONES.entries()}
     rank = {kind.name: kind.config for kind in RANKERS.entries() if kind.config is not None}
     parts = [HEAD]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int64, Integer
 from restd._arrow import pc
 from restd.data import read_judgments
 from restd.data.draws import draw_queries
-from restd.errors import ConfigError
+from restd.errors import ConfigError, DataError
 from restd.evaluate.teacher_scores import EnsembleTeacher
 from restd.models import Backbone
 from restd.search import SearchOptions
@@ -108,6 +108,12 @@ class BeamNegatives:
         """Negatives of some of the training queries."""
         positives = Positives.of(train, self.judgments, self.snapshot.ids)
         free = np.setdiff1d(np.arange(train.pairs.queries), positives.held_out)
+        if not len(free):
+            raise DataError(
+                f"There is nothing to search negatives for: of {train.pairs.queries:,} training queries "
+                f"{len(positives.held_out):,} are judged for validation or test too, and items' own texts are not "
+                "searched. Mark other queries as train, or choose another objective."
+            )
         count = self.settings.queries or len(free)
         queries = free[draw_queries(len(free), count, seed=_seed(self.seed, number))]
         lists = self._search(backbone, train, queries)

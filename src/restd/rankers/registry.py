@@ -163,7 +163,8 @@ class RankerEntry:
     config: type[Any] | None = None
 
 
-_HOMES = ("bm25", "bm25_stemmed", "dense", "dpr", "laser", "latent", "hybrid", "popularity", "sasrec_training", "neighbours")
+_HOMES = ("bm25", "bm25_stemmed", "dense", "dpr", "laser", "latent", "hybrid")
+_HOMES += ("popularity", "sasrec_training", "neighbours")
 RANKERS: Registry[RankerEntry] = Registry(
     "ranker",
     group="rankers",

@@ -60,7 +60,7 @@ class SystemSpec:
         return self.train.get("model", {}).get("objective", "base")
 
 
-_HOMES = ("bm25", "dense", "dpr", "laser", "tiger", "hi_gen", "ltrgr", "ripor")
+_HOMES = ("bm25", "dense", "dpr", "laser", "dsi_naive", "dsi_semantic", "tiger", "hi_gen", "ltrgr", "ripor")
 _HOMES += ("cat_id2", "merge", "forge", "hgrec", "calir", "product")
 
 SYSTEMS: Registry[SystemSpec] = Registry(

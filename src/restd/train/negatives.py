@@ -70,9 +70,14 @@ class NegativeTable:
         place = np.full(texts, -1, np.int64)
         place[negatives.queries] = np.where(counts > 0, np.arange(len(counts)), -1)
         keys = negatives.positive_query * items + negatives.positive_item
-        arrays = (place, negatives.items, counts, negatives.scores, keys, negatives.positive_scores)
-        on_device = (None if array is None else torch.from_numpy(array).to(device) for array in arrays)
-        return cls(*on_device, items)  # type: ignore[arg-type]
+
+        def moved(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        scores, positive_scores = (
+            None if array is None else moved(array) for array in (negatives.scores, negatives.positive_scores)
+        )
+        return cls(moved(place), moved(negatives.items), moved(counts), scores, moved(keys), positive_scores, items)
 
     def draw(
         self, queries: Int64[Tensor, "pair"], count: int, *, best_first: bool

@@ -80,7 +80,7 @@ class RankSettings:
         >>> phase.strength(49), phase.strength(50), phase.strength(55), phase.strength(99)
         (0.0, 0.1, 0.6, 1.0)
         """
-        start = round(self.start * total)
+        start = min(round(self.start * total), total - 1)  # a phase has at least one update
         warm_up = round(self.warm_up * (total - start)) if self.warm_up < 1 else round(self.warm_up)
         return RankPhase(start, total, max(1, round(self.refresh * per_epoch)), warm_up)
 
