@@ -18,9 +18,18 @@ BUDGET = Budget(
 )
 
 
-def comparison(data: Path, out: Path, *names: str, objectives=("base", "restd"), seeds=(1,), budget=BUDGET, **changed):
+def comparison(
+    data: Path,
+    out: Path,
+    *names: str,
+    objectives=("base", "restd"),
+    seeds=(1,),
+    budget=BUDGET,
+    split="valid",
+    **changed,
+):
     plans = plan_systems(names, budget, objectives=objectives, seeds=seeds)
-    return SystemComparison(data=data, out=out, budget=budget, plans=plans, split="valid", **changed)
+    return SystemComparison(data=data, out=out, budget=budget, plans=plans, split=split, **changed)
 
 
 def compared(*args, everything=(), isolate=False, notify=lambda sentence: None, **options):

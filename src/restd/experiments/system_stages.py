@@ -26,7 +26,7 @@ from restd.snapshot import Snapshot
 from restd.train import Job, train_retriever
 
 EMBEDDINGS = "embeddings"
-_WARM_UP, _TIMED, _HITS = 3, 100, 10
+_WARM_UP, _TIMED, _HITS = 3, 50, 10
 
 
 @dataclass(frozen=True, slots=True)
