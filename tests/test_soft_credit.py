@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from restd.codes import Codebooks, Trie
 from restd.data import Catalog
+from restd.encode import Ragged
 from restd.errors import ConfigError
 from restd.index import IndexConfig, SidIndex, build_index, import_index, with_shape
 from restd.models.contract import position_mean
@@ -19,6 +20,7 @@ from restd.train import checkpoint as checkpoints
 from restd.train.generation import SoftGenerationLoss, following_codes, position_weights
 from restd.train.module import Batch
 from restd.train.soft_credit import CodewordGaps, PrefixGaps, SoftCredit
+from tests import unequal
 from tests.models import QUERIES, SIZES, memory_of, some_sids, tiny_compact, tiny_t5
 from tests.training import make_index, run, same_weights, write_walks, write_world
 
@@ -173,6 +175,33 @@ def test_the_weighted_loss_is_the_naive_sum(make, setting):
     assert loss(batch, output, model, validating=False).item() == pytest.approx(total / (4 * sum(factors)), rel=1e-4)
     stored = torch.nn.functional.one_hot(sids, CODES).float()
     assert torch.equal(loss(batch, output, model, validating=True), model.soft_sid_loss(output, stored))
+
+
+@pytest.mark.parametrize("kind", ["compact", "t5"])
+@settings(max_examples=8)
+@given(table=unequal.identifiers())
+def test_identifiers_that_end_early_are_weighed_by_what_is_learned(kind, table):
+    model, sids = unequal.model_of(kind, ends=True), torch.from_numpy(unequal.padded(table).astype(np.int64))[:5]
+    weights = position_weights(0.5, sids.shape[1] + 1)
+    total = mass = 0.0
+    with torch.no_grad():
+        output = model.states(unequal.random_memory(1).take(torch.zeros(len(sids), dtype=torch.int64)), sids)
+        inputs = Ragged.of([np.zeros(1, np.int64)] * len(sids)).batch(np.arange(len(sids)))
+        batch = Batch(inputs, sids, torch.arange(len(sids)), torch.arange(len(sids)))
+        loss = SoftGenerationLoss(None, None, max(unequal.SIZES), True, None, weights)
+        for row, sid in enumerate(sids.tolist()):
+            learned = sid.index(0) + 1 if 0 in sid else len(sid)
+            for level in range(learned):
+                if kind == "t5":
+                    scores = model.vocabulary_logits(output.states[row, level]).log_softmax(-1)
+                    score = scores[model.tokens[level, sid[level]]]
+                else:
+                    score = model.logits(output.states)[row, level].log_softmax(-1)[sid[level]]
+                total, mass = total - 0.5**level * float(score), mass + 0.5**level
+            if kind == "t5":
+                end = model.vocabulary_logits(output.ending[row]).log_softmax(-1)[model.model.config.eos_token_id]
+                total, mass = total - 0.5 ** sids.shape[1] * float(end), mass + 0.5 ** sids.shape[1]
+        assert float(loss(batch, output, model, validating=False)) == pytest.approx(total / mass, rel=1e-4)
 
 
 def losses_of(folder):

@@ -92,7 +92,7 @@ class MtebRetriever:
     def mteb_model_meta(self) -> Any:
         """Name and revision under which `mteb` keeps results; the revision has a hash of all settings."""
         try:
-            from mteb.models.model_meta import ModelMeta
+            from mteb.models.model_meta import ModelMeta  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError as error:
             raise MissingExtraError("mteb", extra="mteb", purpose="Its benchmark") from error
         own = self.settings

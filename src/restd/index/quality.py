@@ -258,8 +258,9 @@ def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: i
     warnings = []
     # a scheme decides itself what its levels are; there are no codes to choose, nor a quantiser to train otherwise
     for number, level in enumerate(levels if index.scheme is None else ()):
-        raw = perplexity(np.bincount(index.raw[:, number]))  # repair spreads a collapse out, and would hide it
-        if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
+        # repair spreads a collapse out, and would hide it
+        raw = level.perplexity if index.ends else perplexity(np.bincount(index.raw[:, number]))
+        if level.codes > 1 and level.used and raw < max(1.5, _COLLAPSED * level.codes):
             warnings.append(
                 f"Level {level.level} has collapsed: its {level.codes} codes are used like {raw:.1f}. "
                 "Check whether most vectors are alike, train an RQ-VAE at a lower learning rate, or use fewer codes "

@@ -55,7 +55,7 @@ def ir_datasets_source(dataset: str, *, split: Literal["test", "drawn"] = "test"
 
 def _open(name: str) -> Any:
     try:
-        import ir_datasets
+        import ir_datasets  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
         raise MissingExtraError("ir_datasets", extra="ir-datasets", purpose="Reading its data sets") from error
     try:
@@ -70,7 +70,7 @@ def _open(name: str) -> Any:
 
 def _parts(name: str, whole: Any) -> dict[str | None, Any]:
     """What has judgments, by split; a data set without named splits by None."""
-    import ir_datasets
+    import ir_datasets  # pyright: ignore[reportMissingImports]
 
     parts: dict[str | None, Any] = {}
     for ending, split in _SPLITS.items():
@@ -135,7 +135,7 @@ def _judgments(
 DATASETS.add(
     DatasetEntry(
         "ir-datasets",
-        "Any data set of the ir_datasets package by its id, with its own splits and grades (extra ir-datasets).",
+        "Any data set of the ir_datasets package by its id, with its own splits and grades.",
         task="search",
         make=ir_datasets_source,
         source="MacAvaney et al. 2021, Simplified Data Wrangling with ir_datasets",
