@@ -301,7 +301,7 @@ def test_dprs_loss_is_the_likelihood_among_negatives_that_are_none_of_the_answer
 
 
 def test_lasers_loss_has_the_four_terms_of_the_paper(context, model):
-    config = LaserConfig(batch=8, hard_negatives=0, prototypes=4, width=8, steps=2)
+    config = LaserConfig(batch=8, hard_negatives=0, prototypes=4, width=8, steps=2, view_weight=10.0)
     network, lessons = lessons_of(context, config, model)
     chosen = np.array([0, 3, 8, 13])
     total = float(dual_loss(network, lessons, chosen, config, seed=(0,)).detach())

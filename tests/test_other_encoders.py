@@ -9,7 +9,9 @@ import pytest
 from restd.artifacts import read_manifest
 from restd.encode import RememberedEncoder, SentenceTransformerEncoder, for_role, load_encoder
 from restd.errors import ArtifactError, ConfigError, DataError
-from restd.experiments import Comparison
+from restd.evaluate import read_tests
+from restd.experiments import Comparison, evaluations
+from restd.experiments.study_file import load_study, save_study
 from restd.rankers import RankerContext, decoding_of, find_ranker, make_companion, make_ranker
 from restd.snapshot import Snapshot
 from tests.sentence_models import save_sentence_model
@@ -187,6 +189,34 @@ def test_a_comparison_takes_it_and_refuses_bad_ones(world, tmp_path):
         Comparison(home, data, tmp_path, baselines=("popularity:x",))
     with pytest.raises(ConfigError, match=r"\[dpr\] has no setting 'epoch'"):
         Comparison(home, data, tmp_path, baselines=("dpr",), baseline_settings={"dpr": {"epoch": 1}})
+
+
+def test_an_evaluation_is_kept_by_encoder_and_settings(world, tmp_path, monkeypatch):
+    data, home = world
+    model = save_sentence_model(tmp_path / "own", "mpnet")
+    snapshot, made, original = Snapshot.load(home), [], evaluations.make_ranker
+    monkeypatch.setattr(evaluations, "make_ranker", lambda name, place: made.append(name) or original(name, place))
+
+    def run(name, **settings):
+        study = Comparison(home, data, tmp_path / "study", split="valid", baselines=(name,))
+        study = replace(study, baseline_settings={"dpr": settings} if settings else {})
+        tests = read_tests(data, snapshot, split="valid")
+        evaluations.evaluate_baseline(study, name, tests, snapshot, notify=lambda sentence: None)
+        save_study(study)
+        assert load_study(study.out).baseline_settings == study.baseline_settings
+
+    name = f"dense:{model}"
+    run(name)
+    run(name)
+    assert made == [name]
+    save_sentence_model(tmp_path / "own", "mpnet", seed=1)
+    run(name)
+    assert made == [name, name], "its weights have changed"
+    run("dpr", epochs=1)
+    run("dpr", epochs=1)
+    run("dpr", epochs=2)
+    assert made[2:] == ["dpr", "dpr"]
+    assert {path.name.split("-")[0] for path in (tmp_path / "study" / "evaluations").iterdir()} == {"dense", "dpr"}
 
 
 def test_a_broken_folder_of_embeddings_is_named(context, model):

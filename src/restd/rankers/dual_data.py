@@ -50,7 +50,7 @@ class Texts:
     def batch(self, rows: Int64[np.ndarray, "row"]) -> Batch:
         """Some of the texts."""
         if self.live:
-            return Batch(texts=[self.strings[row] for row in rows.tolist()])
+            return Batch(texts=[self.strings[row] for row in map(int, rows)])
         states = None if self.states is None else self.states.batch(rows)
         return Batch(self.vectors[torch.from_numpy(rows)], states)
 

@@ -95,7 +95,8 @@ class LaserConfig(DualConfig):
         steps: K, latent thinking steps on the query side; 0 thinks nothing.
         prototypes: size of the learned vocabulary that soft tokens mix.
         width: width of the head's hidden layer.
-        view_weight: weight of the divergence of the latent view's scores from the explicit view's.
+        view_weight: weight of the divergence of the latent view's scores from the explicit view's; the paper has 10,
+            with reasoning that a language model wrote.
         explicit_weight: weight of the explicit view's own contrastive loss.
         step_weight: weight of the divergence of each thinking step's scores from those of its share of the reasoning.
         step_temperature: divides the scores of single steps before the softmax.
@@ -104,11 +105,10 @@ class LaserConfig(DualConfig):
     section: ClassVar[str] = "laser"
 
     temperature: float = 0.02
-    pooling: Literal["none", "queries", "both"] = "none"
     steps: int = 3
     prototypes: int = 256
     width: int = 256
-    view_weight: float = 10.0
+    view_weight: float = 1.0
     explicit_weight: float = 1.0
     step_weight: float = 0.1
     step_temperature: float = 0.05
