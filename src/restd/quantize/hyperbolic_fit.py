@@ -24,7 +24,9 @@ from restd.quantize.rqvae_training import INIT_ITERATIONS, ROWS, Autoencoder, tr
 from restd.quantize.sinkhorn import sinkhorn
 
 _LENGTH = 1.0
-"""Mean square length that the encoder's output starts with: points at radius tanh 1 = 0.76."""
+"""Mean square length that the encoder's output starts with."""
+_LONGEST = 1.5
+"""Bound on the length of vectors at the origin: points stay within radius tanh 1.5 = 0.905."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +52,7 @@ class HyperbolicQuantizer:
 
     def latents(self, vectors: Float[np.ndarray, "item input"]) -> Float16[np.ndarray, "item dim"]:
         """Output of the encoder as points of the ball, rounded to float16."""
-        return to_latents(poincare.exp_map(torch.from_numpy(self.network.encoded(vectors))).numpy())
+        return to_latents(poincare.exp_map(bounded(torch.from_numpy(self.network.encoded(vectors)))).numpy())
 
     def reconstruct(self, latents: Float[np.ndarray, "item dim"]) -> Float[np.ndarray, "item input"]:
         """Output of the decoder for points of the ball."""
@@ -59,6 +61,16 @@ class HyperbolicQuantizer:
     def tensors(self) -> dict[str, np.ndarray]:
         """Weights of both halves and the mean of the input."""
         return self.network.tensors()
+
+
+def bounded(vectors: Float[Tensor, "item dim"]) -> Float[Tensor, "item dim"]:
+    """Vectors shortened smoothly below 1.5: left free, an encoder runs to the boundary, where codewords cannot follow.
+
+    >>> round(float(bounded(torch.tensor([[30.0, 40.0]])).norm()), 4)
+    1.5
+    """
+    lengths = vectors.square().sum(-1, keepdim=True).clamp_min(1e-24).sqrt()
+    return vectors * (_LONGEST * (lengths / _LONGEST).tanh() / lengths)
 
 
 def restore_hyperbolic(
@@ -91,7 +103,7 @@ class BallTraining:
         L = MSE(x̂, x) + mean over levels of [d²(sg r, c) + commitment · d²(r, sg c)] / dim. As in the flat space, the
         commitment reaches the encoder through level 1 alone: residuals of later levels are constants.
         """
-        vectors = self.network.encoder(batch)
+        vectors = bounded(self.network.encoder(batch))
         residual = poincare.exp_map(vectors)
         dim = vectors.shape[1]
         terms, chosen = [], []
@@ -137,7 +149,7 @@ class BallTraining:
             for book in self.books:
                 book.copy_(poincare.exp_map(torch.randn(book.shape, generator=generator) / book.shape[1] ** 0.5))
             return
-        residual = poincare.exp_map(torch.cat([self.network.encoder(part) for part in data.split(ROWS)]))
+        residual = poincare.exp_map(bounded(torch.cat([self.network.encoder(part) for part in data.split(ROWS)])))
         for level, book in enumerate(self.books):
             centroids = fit_level(
                 poincare.log_map(residual).numpy(),
@@ -152,7 +164,7 @@ class BallTraining:
     @torch.no_grad()
     def reset_dead_codes(self, batch: Float[Tensor, "item input"], generator: torch.Generator) -> int:
         """Move unused codewords onto random residuals of a batch; returns how many were moved."""
-        residual = poincare.exp_map(self.network.encoder(batch))
+        residual = poincare.exp_map(bounded(self.network.encoder(batch)))
         moved = 0
         for level, book in enumerate(self.books):
             dead = (self.usage[level] == 0).nonzero()[:, 0]
