@@ -2,7 +2,7 @@
 
 Relevance-trained vectors are the aligned latents, its dense phase at the price of seconds, so this system is aligned
 although the others are not. The teacher is the ensemble of BM25 and dense search with the grades, in place of a
-cross-encoder. The first half of the updates is generation alone.
+cross-encoder. Ranking is the last fifth of the updates, the others are generation alone.
 """
 
 from restd.systems.registry import SYSTEMS, SystemSpec
@@ -20,7 +20,7 @@ SYSTEMS.add(
         train={
             "model": {"backbone": "compact", "objective": "ripor"},
             "compact": {"codewords": True},
-            "rank": {"start": 0.5},
+            "rank": {"start": 0.8},
         },
         needs=frozenset({"queries"}),
     )
