@@ -128,11 +128,11 @@ def test_what_the_data_lacks_is_said_before_anything_runs(tmp_path, monkeypatch)
 
 def test_with_all_it_is_left_out_and_said(tmp_path, data):
     plain = write_world(tmp_path / "plain", categories=False)
-    said = []
-    summary = compared(plain, tmp_path / "out", "bm25", "calir", everything=("calir", "tiger"), notify=said.append)
+    sentences = []
+    summary = compared(plain, tmp_path / "out", "bm25", "calir", everything=("calir", "tiger"), notify=sentences.append)
     assert list(summary["rows"]) == ["bm25"]
     assert "it needs categories" in summary["left_out"]["calir"]
-    assert any(sentence.startswith("calir is left out: it needs categories") for sentence in said)
+    assert any(sentence.startswith("calir is left out: it needs categories") for sentence in sentences)
 
 
 def test_an_encoder_that_cannot_be_had_names_the_systems(tmp_path, data):

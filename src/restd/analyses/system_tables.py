@@ -139,8 +139,8 @@ def _cost_table(summary: Summary, order: list[str]) -> Table:
         costs = summary["rows"][row]["costs"]
         query = costs.get("query")
         spent = [text for stage in ("indexing", "training") for text in _spent(costs.get(stage))]
-        asked = ("–", "–") if query is None else (f"{query['milliseconds']:.1f}", _memory(query))
-        cells.append((row_label(summary, row), *spent, *asked))
+        timed = ("–", "–") if query is None else (f"{query['milliseconds']:.1f}", _memory(query))
+        cells.append((row_label(summary, row), *spent, *timed))
     encoding = summary["encoding"]
     shared = "" if encoding is None else f" ({encoding['seconds']:,.0f} s, {encoding['cpu']:,.0f} s of CPU)"
     notes = [

@@ -141,7 +141,7 @@ def _add_differences(finished: FinishedSystems, rows: dict[str, Any], measures: 
         for measure in measures:
             best = max(others, key=lambda other: rows[other][measure]["mean"], default=None)
             base = row_name(row["system"], finished.comparison.resolved[row["system"]].spec.objective)
-            for against, opponent in (("base", base if base != name else None), ("best", best)):
+            for against, opponent in zip(AGAINST, (base if base != name else None, best), strict=True):
                 if opponent is None:
                     continue
                 ours, theirs = (
