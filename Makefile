@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "restd needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[encoders,bm25,report,serve,client,mcp,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[encoders,bm25,ir-datasets,report,serve,client,mcp,dev]'
 	touch $(READY)
 
 demo: setup

@@ -16,7 +16,8 @@ from typing import Any
 from restd.index.config import IndexChoices
 from restd.models import BACKBONES, CategorySettings
 from restd.quantize import QUANTIZERS, AlignConfig
-from restd.train import DistillSettings, TrainConfig
+from restd.rankers import RANKERS
+from restd.train import DistillSettings, RankSettings, TrainConfig
 
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """# Settings
@@ -50,10 +51,18 @@ The defaults of `[train]` are those of the paper's continuation. A backbone has 
 """
 
 
+RANK = """## For baselines of `restd evaluate` and `restd compare`
+
+Baselines that are [trained](evaluation.md#baselines).
+"""
+
+
 def sentences(kind: type[Any]) -> dict[str, str]:
-    """The sentence of each argument in the docstring."""
-    _, _, args = (inspect.getdoc(kind) or "").partition("Args:\n")
+    """The sentence of each argument in the docstring, and in that of what it is based on."""
     found: dict[str, str] = {}
+    for base in kind.__bases__:
+        found |= {} if base is object else sentences(base)
+    _, _, args = (inspect.getdoc(kind) or "").partition("Args:\n")
     name = ""
     for line in args.splitlines():
         if start := re.match(r"    (\w+): (.*)", line):
@@ -77,21 +86,31 @@ def shown(field: Field[Any]) -> str:
 
 
 def table(name: str, kind: type[Any]) -> str:
-    """One section: a row for each setting."""
+    """One section: a row for each setting; those of a quantiser that it varies are only pointed to."""
     about = sentences(kind)
+    parents = [other for other in QUANTIZERS.entries() if other.config in kind.__mro__[1:]]
+    inherited = {field.name for other in parents for field in fields(other.config)}
     rows = [
         f"| `{field.name}` | {shown(field)} | {about[field.name][0].upper()}{about[field.name][1:]} |"
         for field in fields(kind)
+        if field.name not in inherited
     ]
-    return "\n".join([f"### `[{name}]`\n", "| setting | default | what it does |", "|---|---|---|", *rows, ""])
+    head = [
+        f"### `[{name}]`\n",
+        *(f"All settings of `[{other.name}]`, with the same defaults, and:\n" for other in parents),
+    ]
+    return "\n".join([*head, "| setting | default | what it does |", "|---|---|---|", *rows, ""])
 
 
 def made() -> str:
     """The page."""
     index = {"index": IndexChoices, "align": AlignConfig} | {kind.name: kind.config for kind in QUANTIZERS.entries()}
-    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings}
+    train = {"train": TrainConfig, "distill": DistillSettings, "category": CategorySettings, "rank": RankSettings}
     train |= {kind.name: kind.config for kind in BACKBONES.entries()}
-    parts = [HEAD, INDEX, *(table(*each) for each in index.items()), TRAIN, *(table(*each) for each in train.items())]
+    rank = {kind.name: kind.config for kind in RANKERS.entries() if kind.config is not None}
+    parts = [HEAD]
+    for head, sections in ((INDEX, index), (TRAIN, train), (RANK, rank)):
+        parts += [head, *(table(*each) for each in sections.items())]
     return "\n".join(parts)
 
 

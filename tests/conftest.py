@@ -8,7 +8,7 @@ from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
 
 ROOMS = ("artifacts", "data", "encode", "quantize", "index", "distill", "models", "train", "search", "evaluate")
-ROOMS += ("codes", "shop", "snapshot", "rankers", "experiments", "analyses", "report", "bench")
+ROOMS += ("codes", "shop", "snapshot", "rankers", "systems", "experiments", "analyses", "report", "bench")
 install_import_hook([f"restd.{room}" for room in ROOMS], "beartype.beartype")
 
 # Shared machines pause for longer than hypothesis's default patience. The same examples at every run, so that a change

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from restd.cli.command import LISTED
-from restd.cli.listing import REGISTRIES, registry
+from restd.cli.listing import REGISTRIES, registry, rows_of
 from restd.registry import Registry
 
 
@@ -16,14 +16,20 @@ def test_a_registry_is_printed_as_it_is(command, name):
     assert registry(name).group == name
     code, out, _ = command("list", name, "--json")
     assert code == 0
-    assert json.loads(out) == registry(name).describe()
-    assert all(summary.endswith(".") for summary in json.loads(out).values())
+    listed = json.loads(out)
+    assert {entry["name"]: entry["sentence"] for entry in listed} == registry(name).describe()
+    for entry in listed:
+        assert list(entry) == ["name", "sentence", "task", "source"]
+        assert entry["sentence"].endswith(".")
+        assert entry["task"] in ("search", "recommend", "any")
+        assert entry["source"] == registry(name)[entry["name"]].source
+    assert any(entry["source"] for entry in listed)
 
 
 def test_all_registries_at_once(command):
     code, out, _ = command("list", "--json")
     assert code == 0
-    assert json.loads(out) == {name: registry(name).describe() for name in REGISTRIES}
+    assert json.loads(out) == {name: rows_of(name) for name in REGISTRIES}
     code, out, _ = command("list")
     assert code == 0
     for name in REGISTRIES:
@@ -58,7 +64,8 @@ def test_what_another_package_registers_is_listed(command):
         _, out, _ = command("train", "--help")
         assert "my-own" in re.sub(r"[│\s]+", " ", out)
         _, out, _ = command("list", "backbones", "--json")
-        assert json.loads(out)["my-own"] == "Mine."
+        expected = {"name": "my-own", "sentence": "Mine.", "task": "search", "source": backbones["compact"].source}
+        assert expected in json.loads(out)
     finally:
         backbones.remove("my-own")
 

@@ -153,10 +153,12 @@ def test_an_out_that_is_not_ours(train, tmp_path):
     refused(train("--updates", 2), "thesis.txt", "Choose another --out")
 
 
-@pytest.mark.parametrize("recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies", "few-pairs"])
+@pytest.mark.parametrize(
+    "recipe", ["paper-esci-us", "paper-esci-es", "paper-esci-jp", "shop", "movies", "few-pairs", "dsi", "dsi-qg"]
+)
 def test_recipes_are_complete_and_differ_by_mode(recipe, tmp_path, monkeypatch):
     saved = {"kind": "t5", "body": "t5"} if "esci" in recipe else {"kind": "compact", "body": "compact"}
-    monkeypatch.setattr("restd.models.read_description", lambda folder: saved)
+    monkeypatch.setattr("restd.train.configure.read_description", lambda folder: saved)
     model, base = configure(recipe, [])
     _, continued = configure(recipe, [], objective="restd", continued_from=tmp_path)
     assert base.train.epochs > 0

@@ -63,5 +63,5 @@ def test_generated_sets_have_the_parameters_of_their_spec(name, spec):
 
 def test_the_documents_list_every_data_set():
     page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (search|recommend) \| (.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \| (search|recommend) \| (.*) \|$", page, re.MULTILINE)
     assert sorted(rows) == sorted((entry.name, entry.task, entry.summary) for entry in DATASETS.entries())

@@ -102,7 +102,7 @@ def test_a_new_quantiser_and_policy_build_save_load_and_add(registered, items_cs
 def test_settings_of_a_new_quantiser_are_read_from_its_section(registered):
     config = IndexConfig.read({"index": {"quantizer": "samples"}, "samples": {"shrink": 0.25}})
     assert config.fit == SamplesConfig(shrink=0.25)
-    with pytest.raises(ConfigError, match="Known: index, align, shape, kmeans, rqvae, samples"):
+    with pytest.raises(ConfigError, match=r"Known: index, align, shape, kmeans, rqvae, .*samples"):
         IndexConfig.read({"sample": {}})
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_leaves_no_study_behind(place, command, tmp_path, more, w
 
 
 def test_what_is_finished_starts_no_process(place, tmp_path, monkeypatch):
-    import restd.experiments.parallel_runs as room
+    import restd.experiments.processes as room
 
     def start(*_):
         raise AssertionError("a process was started")

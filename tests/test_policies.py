@@ -222,7 +222,7 @@ def test_a_full_suffix_is_refused():
 
 
 def test_unknown_policy_lists_the_known():
-    known = "Known: single_substitution, min_distortion, sinkhorn_last, suffix, none"
+    known = "Known: single_substitution, min_distortion, sinkhorn_last, suffix, none, capacity"
     with pytest.raises(ConfigError, match=f"Unknown collision policy 'wishful'. {known}"):
         IndexConfig(policy="wishful")
 

@@ -23,9 +23,9 @@ from restd.quantize import (
     fit_rqvae,
     level_sizes,
     restore_quantizer,
-    rqvae_fit,
+    rqvae_training,
 )
-from restd.quantize.rqvae_fit import _Autoencoder, _Training
+from restd.quantize.rqvae_training import Autoencoder, Training
 from restd.quantize.sinkhorn import sinkhorn
 
 
@@ -238,11 +238,11 @@ def test_commitment_reaches_the_encoder_through_level_one_alone():
     data = torch.randn(64, 24, generator=generator)
 
     def gradient(books, levels):
-        network = _Autoencoder((24, 16, 6), torch.Generator().manual_seed(1))
+        network = Autoencoder((24, 16, 6), torch.Generator().manual_seed(1))
         for parameter in network.decoder.parameters():
             parameter.data.zero_()  # no gradient from the reconstruction
         usage = [torch.zeros(8, dtype=torch.int64) for _ in range(levels)]
-        loss, _ = _Training(network, [torch.nn.Parameter(book) for book in books[:levels]], usage, config).step(data)
+        loss, _ = Training(network, [torch.nn.Parameter(book) for book in books[:levels]], usage, config).step(data)
         (loss * levels).backward()  # a mean over levels: make level 1 weigh the same
         return [parameter.grad for parameter in network.encoder.parameters()]
 
@@ -265,14 +265,14 @@ def test_more_restarts_of_kmeans_never_give_a_larger_error():
 @pytest.mark.parametrize("reset", [False, True])
 def test_restarts_and_resets_are_done_as_set(monkeypatch, reset):
     restarts_seen, resets = [], []
-    original = rqvae_fit.fit_level
+    original = rqvae_training.fit_level
 
     def watched(*given, restarts, **options):
         restarts_seen.append(restarts)
         return original(*given, restarts=restarts, **options)
 
-    monkeypatch.setattr(rqvae_fit, "fit_level", watched)
-    monkeypatch.setattr(_Training, "reset_dead_codes", lambda self, batch, generator: resets.append(len(batch)))
+    monkeypatch.setattr(rqvae_training, "fit_level", watched)
+    monkeypatch.setattr(Training, "reset_dead_codes", lambda self, batch, generator: resets.append(len(batch)))
     config = replace(SMALL_VAE, epochs=3, kmeans_restarts=2, reset_dead=reset)
     fit_rqvae(clustered(), config, items=600)
     assert restarts_seen == [2] * config.levels

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from restd.train import read_log
-from tests.ddp_runs import CAUSAL, NO_DROPOUT, SOFT
+from tests.ddp_runs import ALONE, CAUSAL, NO_DROPOUT, SOFT
 from tests.training import add_walks, make_index, run, weights, write_world
 
 
@@ -43,6 +43,17 @@ def test_two_processes_with_half_batches_match_one(world, backbone):
     assert len(found) == 20
     assert np.abs(found - wanted).max() < 1e-5
     assert wanted[0] - wanted[-1] > 0.1
+
+
+def test_two_processes_compare_with_the_negatives_that_one_does(world):
+    settings = (*NO_DROPOUT, *ALONE, "train.batch=8", "train.micro=4")
+    run(world / "index", world / "data", world / "one-ddro", *settings, objective="ddro")
+    found, wanted = (
+        np.array([(record["sid_loss"], record["rank_loss"]) for record in read_log(world / name / "log.jsonl")])
+        for name in ("two-ddro", "one-ddro")
+    )
+    assert np.abs(found - wanted).max() < 1e-4
+    assert wanted[:, 1].min() > 0
 
 
 def test_two_processes_save_the_average_that_one_does(world):

@@ -187,5 +187,5 @@ def test_a_backbone_without_such_a_loss_says_so(world, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="compact has no generation loss of soft targets"):
         Backbone.soft_sid_loss(model, output, torch.zeros(4, 3, 5))
     monkeypatch.setattr("restd.models.CompactBackbone.soft_targets", False)
-    with pytest.raises(ConfigError, match=r"train\.multi_positive = codes .* need\. Leave them at 'off'"):
+    with pytest.raises(ConfigError, match=r"train\.multi_positive = codes, .* need\. Leave them at 'off'"):
         run(*world, tmp_path / "run", "train.multi_positive=codes")

@@ -39,16 +39,22 @@ def bases(world, tmp_path_factory):
     return {name: run(*world, folder / name, backbone=name).folder.parent for name in TINY}
 
 
-@pytest.mark.parametrize("backbone", list(TINY))
-@pytest.mark.parametrize("objective", list(OBJECTIVES))
+def runs_of_every_objective():
+    """Objectives that search negatives do so for texts, which TIGER does not read."""
+    searching = {spec.name for spec in OBJECTIVES.entries() if spec.refresh is not None}
+    return [(name, body) for name in OBJECTIVES for body in TINY if name not in searching or body != "tiger"]
+
+
+@pytest.mark.parametrize(("objective", "backbone"), runs_of_every_objective())
 def test_every_objective_trains_on_every_backbone(world, bases, tmp_path, backbone, objective):
     settings = ("distill.warm_up=2", "train.micro=8")  # one micro-batch an update: what is logged is what was capped
     made = run(*world, tmp_path / "run", *settings, backbone=backbone, objective=objective, init=bases[backbone])
     records = read_log(tmp_path / "run" / "log.jsonl")
     assert [record["update"] for record in records] == list(range(1, 21))
     assert all(np.isfinite(record["loss"]) for record in records)
-    assert ("kl" in records[0]) == (objective != "base")
-    if objective != "base":
+    distilled = OBJECTIVES[objective].teacher is not None
+    assert ("kl" in records[0]) == distilled
+    if distilled:
         cap = 0.01 if objective == "nontarget-output" else 0.05
         assert records[-1]["weight"] > 0
         assert all(record["weight"] * record["kl"] <= cap * record["sid_loss"] * 1.0001 for record in records)

@@ -90,7 +90,10 @@ def job(index, data, out, *settings, backbone="compact", objective="base", init=
 
 
 def run(*args, notify=lambda sentence: None, validate=None, **options):
-    return train_retriever(job(*args, **options), notify=notify, validate=validate)
+    from restd.evaluate import beam_negatives
+
+    made = job(*args, **options)
+    return train_retriever(made, notify=notify, validate=validate, refresh=beam_negatives(made))
 
 
 def weights(folder: Path):

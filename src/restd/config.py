@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,8 @@ from restd.errors import ConfigError
 Config = TypeVar("Config")
 
 RECIPES = "recipes"
+OPTIONAL = {"optional": True}
+"""Metadata of a setting that was added later: records leave it out at its default, and so hash as they did before."""
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -92,5 +94,28 @@ def read_section(kind: type[Config], values: Mapping[str, Any], *, section: str)
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Return a configuration as JSON values, with tuples as lists, so that it equals what is read back."""
-    return json.loads(json.dumps(asdict(config)))
+    """Return a configuration as JSON values, with tuples as lists, so that it equals what is read back.
+
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass
+    ... class Old:
+    ...     depth: int = 3
+    ...     extra: bool = field(default=False, metadata=OPTIONAL)
+    >>> plain(Old()), plain(Old(extra=True))
+    ({'depth': 3}, {'depth': 3, 'extra': True})
+    """
+    return json.loads(json.dumps(_recorded(config)))
+
+
+def _recorded(value: Any) -> Any:
+    """A value with dataclasses as dictionaries, at any depth."""
+    if is_dataclass(value):
+        kept = [part for part in fields(value) if not (part.metadata.get("optional") and _is_default(value, part))]
+        return {part.name: _recorded(getattr(value, part.name)) for part in kept}
+    if isinstance(value, dict):
+        return {name: _recorded(part) for name, part in value.items()}
+    return [_recorded(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_default(config: Any, part: Field[Any]) -> bool:
+    return getattr(config, part.name) == part.default

@@ -1,5 +1,6 @@
 """Timing of work, and of several sides in turn, so that a machine that slows down slows all of them."""
 
+import platform
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -44,6 +45,17 @@ def interleaved(
             if number >= warm_up:
                 seconds[name].append(spent)
     return {name: np.array(values) for name, values in seconds.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What figures were measured on."""
+    import faiss  # not at the top: most who time something need no faiss
+
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "threads": {"torch": torch.get_num_threads(), "faiss": faiss.omp_get_max_threads()},
+        "python": platform.python_version(),
+    }
 
 
 def _synchronize() -> None:

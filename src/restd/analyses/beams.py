@@ -18,7 +18,7 @@ from restd.errors import ConfigError, DataError
 from restd.evaluate import Measure, TestSet, judge, some_queries, units
 from restd.experiments.study import Study
 from restd.index import SidIndex
-from restd.models import Backbone, open_model
+from restd.models import Backbone, make_stepper, open_model
 from restd.models.contract import Memory
 from restd.models.decode_protocol import Stepper
 from restd.progress import Advance, progress
@@ -50,7 +50,7 @@ class Searcher:
         place = torch.device(device or "cpu")
         backbone, _ = open_model(model, device=place)
         backbone.eval()
-        return cls(backbone, backbone.stepper(), index, index.trie.to(place), place)
+        return cls(backbone, make_stepper(backbone), index, index.trie.to(place), place)
 
     @torch.inference_mode()
     def read(self, queries: Sequence[Query]) -> Memory:
@@ -261,7 +261,7 @@ def _case(
         "measure": measure,
         "width": width,
         "target": {"item": ids[rows[target]], "title": titles[rows[target]], "grade": grades[int(rows[target])]},
-        "sid": sids[target].tolist(),
+        "sid": list(index.table.shown(rows[[target]])[0]),
         "exact_rank": {name: own[target] for name, own in ranks.items()},
         "first": first,
         "traces": traces,

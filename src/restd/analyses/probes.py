@@ -13,6 +13,7 @@ from torch import Tensor
 from restd.analyses.labels import label
 from restd.analyses.result import AnalysisResult, Figure, Table
 from restd.analyses.teachers import Teachers, study_teachers
+from restd.codes import spaces
 from restd.data import Query, Task, read_judgments
 from restd.distill import HorizonHeads
 from restd.distill.equations import code_scores, kl_divergence
@@ -112,7 +113,9 @@ def probe_divergence(
     read = states[:, : levels - offset]
     points = probe.ahead(read.flatten(0, 1))[0].unflatten(0, read.shape[:2])
     books, mask = geometry.codebooks.values[offset:], geometry.codebooks.mask[offset:]
-    student = code_scores(points, books, mask, teachers.teacher.temperatures[offset:]).log_softmax(-1)
+    space, temperatures = geometry.codebooks.space, teachers.teacher.temperatures[offset:]
+    points = spaces.into_space(points, space)
+    student = code_scores(points, books, mask, temperatures, space=space).log_softmax(-1)
     return kl_divergence(targets[:, offset:], student)
 
 

@@ -9,7 +9,7 @@ Kind = Literal["bars", "lines", "heatmap", "intervals", "trace"]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text, the first column naming the row; `best` lists cells to be set off, as (row, column)."""
+    """Cells as text, the first column naming the row; `best` and `underlined` list cells, as (row, column)."""
 
     name: str
     title: str
@@ -17,6 +17,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     best: tuple[tuple[int, int], ...] = ()
+    underlined: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class AnalysisResult:
                 tuple(map(tuple, entry["rows"])),
                 tuple(entry["notes"]),
                 tuple((row, column) for row, column in entry["best"]),
+                # results from before there were underlined cells have no entry for them
+                tuple((row, column) for row, column in entry.get("underlined", ())),
             )
             for entry in values["tables"]
         )

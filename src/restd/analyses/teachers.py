@@ -43,9 +43,9 @@ class Teachers:
 
     def raw(self, rows: Int64[Tensor, "row"]) -> Float[Tensor, "row level code"]:
         """Distributions before correction."""
-        geometry = self.teacher.geometry
+        geometry, books = self.teacher.geometry, self.teacher.geometry.codebooks
         return teacher_distribution(
-            geometry.residuals(rows), geometry.codebooks.values, geometry.codebooks.mask, self.teacher.temperatures
+            geometry.residuals(rows), books.values, books.mask, self.teacher.temperatures, space=books.space
         )
 
     def corrected(self, rows: Int64[Tensor, "row"]) -> Float[Tensor, "row level code"]:

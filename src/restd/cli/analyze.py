@@ -257,11 +257,11 @@ def report(
 
 def _show_summary(study: Path) -> None:
     """Print the scores beside the baselines' and the differences with their intervals."""
-    from restd.analyses import comparison_result
+    from restd.analyses import study_result
     from restd.experiments import read_comparison
 
-    result = comparison_result(read_comparison(study))
+    result = study_result(read_comparison(study))
     for table in result.tables:
-        if table.name in ("overall", "gains"):
+        if table.name in ("overall", "gains", "main", "improvements"):
             show_table(table.title, table.columns, table.rows)
     show(result.says)

@@ -22,6 +22,7 @@ LISTED = {
     "--objectives": "objectives",
     "--baseline": "rankers",
     "--baselines": "rankers",
+    "--systems": "systems",
 }
 """Options whose values are names of a registry (`restd list`)."""
 

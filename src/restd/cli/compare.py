@@ -1,4 +1,4 @@
-"""`restd compare`: objectives over paired seeds, and the paper's tables of them."""
+"""`restd compare`: objectives over paired seeds on one index, or whole systems; and the paper's tables of them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from restd.cli.analyze import show_result
+from restd.cli.compare_systems import compare_systems, refuse_with_systems
 from restd.cli.console import notify, show, show_json
 from restd.cli.device import use_device
 from restd.cli.evaluate import read_measures
@@ -20,7 +21,6 @@ from restd.cli.options import (
     Graded,
     HeadMode,
     HeadWeight,
-    IndexFolder,
     Json,
     Measures,
     ProbeEpochs,
@@ -35,30 +35,57 @@ from restd.cli.options import (
     read_numbers,
     read_seeds,
     search_options,
+    split_settings,
 )
 from restd.cli.train import configure
 from restd.errors import ConfigError
 
 
 def compare(
-    index: IndexFolder,
     data: DataFolder,
     out: Annotated[
         Path, typer.Option(help="Folder of the study; repeat the command to continue an interrupted study.")
     ],
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the index, as restd index wrote it; not with --systems, which make their own."),
+    ] = None,
+    systems: Annotated[
+        str,
+        typer.Option(
+            help="Compare whole systems, separated by commas, or all: each with an index of its own, under one "
+            "--budget."
+        ),
+    ] = "",
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="What systems share: tiny, small, or the path of your own .toml file. Default, with --systems: small."
+        ),
+    ] = "",
     init: Annotated[
         Path | None, typer.Option(help="Run that all others continue from. Default: train each from new weights.")
     ] = None,
     objectives: Annotated[
+        str | None,
+        typer.Option(
+            help="Objectives, separated by commas, or a set of them: matched, controls, beyond, all. base is always "
+            "in. Default: base,rbd,restd; base,restd with --systems, laid over every system that has residuals."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="Random seeds, separated by commas. Every objective is trained with each of them. Default: "
+            "42,2027,2028; 42 with --systems."
+        ),
+    ] = None,
+    baselines: Annotated[
         str,
         typer.Option(
-            help="Objectives, separated by commas, or a set of them: matched, controls, beyond, all. base is always in."
+            help="Baselines to evaluate too, separated by commas; dense:ENCODER is dense search by another encoder."
         ),
-    ] = "base,rbd,restd",
-    seeds: Annotated[
-        str, typer.Option(help="Random seeds, separated by commas. Every objective is trained with each of them.")
-    ] = "42,2027,2028",
-    baselines: Annotated[str, typer.Option(help="Baselines to evaluate too, separated by commas.")] = "",
+    ] = "",
     split: Split = "test",
     measures: Measures = "",
     graded: Graded = False,
@@ -99,7 +126,40 @@ def compare(
     """Compare training objectives: train each with every seed, evaluate all, and print tables with significance tests.
 
     Runs of the same seed start from the same weights and see the same batches and the same dropout.
+
+    With --systems, compare whole systems instead: index, training and evaluation of each on one data set.
     """
+    if systems:
+        refuse_with_systems(
+            {
+                "--index": index, "--init": init, "--recipe": recipe, "--backbone": backbone, "--task": task,
+                "--learning-rates": learning_rates, "--mode": mode != "generative", "--head-mode": head_mode,
+                "--where": where, "--router": router != "own",
+            }
+        )  # fmt: skip
+        compare_systems(
+            systems,
+            data,
+            out,
+            budget=budget or "small",
+            settings=settings or [],
+            lengths={"epochs": epochs, "updates": updates},
+            objectives="base,restd" if objectives is None else objectives,
+            seeds="42" if seeds is None else seeds,
+            baselines=baselines,
+            split=split,
+            measures=measures,
+            graded=graded,
+            decoding=search_options(beam=beam, score_norm=score_norm, category_width=category_width, seen=seen),
+            jobs=jobs,
+            device=device,
+            as_json=as_json,
+        )
+        return
+    if index is None:
+        raise ConfigError("--index is missing. Pass the folder of an index, or compare whole systems with --systems.")
+    if budget:
+        raise ConfigError("--budget belongs to --systems; objectives are compared with --recipe and --set.")
     from restd.analyses import comparison_result
     from restd.experiments import Comparison, parse_objectives
     from restd.experiments import compare as run_study
@@ -107,9 +167,8 @@ def compare(
 
     device = use_device(device)
     lengths: dict[str, Any] = {"epochs": epochs, "updates": updates}
-    model, config = configure(
-        recipe, settings or [], task=task, backbone=backbone, continued_from=init, options=lengths
-    )
+    settings, baseline_settings = split_settings(settings or [])
+    model, config = configure(recipe, settings, task=task, backbone=backbone, continued_from=init, options=lengths)
     doing = Job(index, data, out, model, config, init).task
     if router not in ("own", "start"):
         raise ConfigError(f"--router must be own or start, got {router!r}.")
@@ -121,8 +180,8 @@ def compare(
             model=model,
             config=config,
             init=init,
-            objectives=parse_objectives(objectives),
-            seeds=read_seeds(seeds),
+            objectives=parse_objectives("base,rbd,restd" if objectives is None else objectives),
+            seeds=read_seeds("42,2027,2028" if seeds is None else seeds),
             split=split,
             measures=read_measures(measures, doing),
             graded=graded,
@@ -138,6 +197,7 @@ def compare(
             ),
             router=router,
             baselines=tuple(filter(None, (name.strip() for name in baselines.split(",")))),
+            baseline_settings=baseline_settings,
             rates=read_numbers(learning_rates, "--learning-rates"),
             probe_epochs=probe_epochs,
             device=device,

@@ -1,7 +1,7 @@
 """`restd data`: make a data set, or check one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from restd.data.check import CatalogCheck, HistoriesCheck, JudgmentsCheck
 
 app = typer.Typer(
-    help="Make a data set for search (shop, movies, beir, esci, nq320k) or for recommendation (shoppers, histories, "
-    "movielens, amazon, yelp), or check one.",
+    help="Make a data set for search (shop, movies, beir, ir-datasets, esci, nq320k) or for recommendation (shoppers, "
+    "histories, movielens, amazon, yelp), or check one.",
     no_args_is_help=True,
 )
 
@@ -30,7 +30,6 @@ ItemMap = Annotated[
 HistoryMap = Annotated[
     list[str] | None, typer.Option("--map-histories", help="The same for the histories: user=reviewer (repeatable).")
 ]
-
 JudgmentMap = Annotated[
     list[str] | None, typer.Option("--map-judgments", help="The same for the judgments: query=text (repeatable).")
 ]
@@ -138,6 +137,22 @@ def beir(
     from restd.data.public.beir import beir_source
 
     _write(beir_source(folder), out, as_json=as_json)
+
+
+@app.command("ir-datasets")
+def ir_datasets(
+    name: Annotated[str, typer.Argument(help="Id of a data set of ir_datasets, such as beir/nfcorpus.")],
+    out: Out,
+    split: Annotated[
+        Literal["test", "drawn"],
+        typer.Option(help="Split of judgments that have none: test, or drawn by query."),
+    ] = "test",
+    as_json: Json = False,
+) -> None:
+    """Read any data set of the ir_datasets package, with its own splits and grades (extra ir-datasets)."""
+    from restd.data.public.ir_datasets import ir_datasets_source
+
+    _write(ir_datasets_source(name, split=split), out, as_json=as_json)
 
 
 @app.command()

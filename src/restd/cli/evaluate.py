@@ -19,6 +19,7 @@ from restd.cli.options import (
     Json,
     Measures,
     OptionalIndex,
+    RankerSettings,
     ScoreNorm,
     SearchDevice,
     Seen,
@@ -50,7 +51,12 @@ def evaluate(
         Path | None,
         typer.Option(help="Folder of a run (restd train), or a bundle (restd quickstart, Retriever.save)."),
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="A baseline to evaluate instead of a model.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="A baseline to evaluate instead of a model; dense:ENCODER is dense search by another encoder."
+        ),
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="A TREC run file to evaluate instead of a model.")] = None,
     data: Annotated[
         Path | None,
@@ -76,6 +82,7 @@ def evaluate(
     head_mode: HeadMode = None,
     head_weight: HeadWeight = HEAD_WEIGHT,
     where: Where = None,
+    settings: RankerSettings = None,
     ablate: Annotated[
         bool,
         typer.Option(
@@ -104,6 +111,7 @@ def evaluate(
     device = use_device(device)
     if sum(source is not None for source in (model, baseline, run)) != 1:
         raise ConfigError("Pass exactly one of --model, --baseline and --run.")
+    sections = _baseline_settings(settings or [], baseline)
     known = run_sources(model) if model is not None else {}
     index_folder, data_folder = index or known.get("index"), data or known.get("catalog")
     if index_folder is None or data_folder is None:
@@ -132,7 +140,7 @@ def evaluate(
     if model is not None:
         evaluation, ranking = _evaluate_model(model, protocol, options, device)
     elif baseline is not None:
-        evaluation, ranking = _evaluate_baseline(baseline, protocol, out, seen=seen)
+        evaluation, ranking = _evaluate_baseline(baseline, protocol, out, seen=seen, settings=sections)
     else:
         assert run is not None
         evaluation, ranking = _evaluate_run(run, protocol)
@@ -234,12 +242,38 @@ def show_board(board: "Scoreboard", title: str) -> None:
     show("By item. Brackets: 95 % interval of the paired difference. Weights were chosen on validation queries.")
 
 
-def _evaluate_baseline(name: str, protocol: _Protocol, out: Path | None, *, seen: bool) -> "tuple[Evaluation, Ranking]":
+def _baseline_settings(settings: list[str], baseline: str | None) -> dict[str, dict[str, Any]]:
+    """Sections of a baseline; others are refused."""
+    from restd.config import parse_settings
+
+    sections = parse_settings(settings)
+    if sections:
+        from restd.rankers import refuse_unread_settings
+
+        refuse_unread_settings(sections, [] if baseline is None else [baseline])
+    return sections
+
+
+def _evaluate_baseline(
+    name: str,
+    protocol: _Protocol,
+    out: Path | None,
+    *,
+    seen: bool,
+    settings: dict[str, dict[str, Any]],
+) -> "tuple[Evaluation, Ranking]":
     from restd.rankers import RankerContext, decoding_of, make_ranker
 
     trained = None if out is None else out / "baselines"
     context = RankerContext(
-        protocol.snapshot, protocol.data_folder, protocol.index_folder, protocol.tests.task, trained, seen
+        protocol.snapshot,
+        protocol.data_folder,
+        protocol.index_folder,
+        protocol.tests.task,
+        trained,
+        seen,
+        settings=settings,
+        notify=notify,
     )
     return protocol.evaluate(make_ranker(name, context), name, decoding_of(name, context))
 

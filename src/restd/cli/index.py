@@ -105,6 +105,7 @@ def build(
     """
     from restd.data import Catalog
     from restd.index import ShapeReport, build_index
+    from restd.index.config import refuse_unused
 
     device = use_device(device)
     if codes is not None and Path(codes).suffix and not codes.replace(".", "").isdigit():
@@ -124,6 +125,7 @@ def build(
     options = {name: value for name, value in index_settings.items() if value is not None}
     judgments = judgments or _judgments_beside(catalog)
     config = index_config(recipe, settings or [], options, levels=levels, codes=codes, dim=dim, seed=seed, shape=shape)
+    refuse_unused(config, policy_stated=policy is not None)
     if config.shape.mode == "auto":
         refuse_stated_shape(settings or [], {"--levels": levels, "--codes": codes, "--dim": dim})
     items = Catalog(catalog, columns=column_pairs(column_map), text=text_columns(text), category_separator=separator)
@@ -307,8 +309,8 @@ def _load_extensible(folder: Path) -> "SidIndex":
     index = SidIndex.load(folder)
     if index.quantizer is None:
         raise ConfigError(
-            f"{folder} was imported without a quantiser, so new items cannot be assigned codes. "
-            "Build an index with restd index build instead."
+            f"{folder} {index.why_no_quantizer}, so new items cannot be assigned codes. Build an index of all "
+            "items with restd index build instead."
         )
     return index
 

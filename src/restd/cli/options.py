@@ -41,8 +41,8 @@ TrainRecipe = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="File of settings: product, few-pairs, shop, movies, tiger-small, paper-esci-us, paper-esci-es or "
-        "paper-esci-jp, or the path of your own .toml file.",
+        help="File of settings: product, few-pairs, shop, movies, dsi, dsi-qg, tiger-small, paper-esci-us, "
+        "paper-esci-es or paper-esci-jp, or the path of your own .toml file.",
     ),
 ]
 Settings = Annotated[
@@ -51,6 +51,14 @@ Settings = Annotated[
         "--set",
         help="Any setting, as SECTION.NAME=VALUE: train.lr=0.001, distill.horizon=2 (repeatable). It overrides the "
         "recipe. Sections: train, distill, category, and one per backbone.",
+    ),
+]
+RankerSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting of a baseline that is trained, as SECTION.NAME=VALUE: dpr.epochs=3 (repeatable). Sections: "
+        "dpr, laser.",
     ),
 ]
 Task = Annotated[str | None, typer.Option("--task", help="search or recommend. Default: the task of the backbone.")]
@@ -157,6 +165,16 @@ def search_options(
         raise ConfigError(f"--head-mode must be one of {', '.join(HEAD_MODES)}; got {head_mode!r}.")
     heads = None if head_mode is None else HeadUse(head_mode, head_weight)
     return SearchOptions.of(heads=heads, where=where or (), deny=deny or (), **values)
+
+
+def split_settings(settings: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Tell the settings of a comparison's cells from those of its baselines, which are read into sections."""
+    from restd.config import parse_settings
+    from restd.rankers import ranker_sections
+
+    sections = ranker_sections()
+    own = [setting for setting in settings if setting.partition(".")[0].strip() in sections]
+    return [setting for setting in settings if setting not in own], parse_settings(own)
 
 
 def read_numbers(text: str, option: str) -> tuple[float, ...]:

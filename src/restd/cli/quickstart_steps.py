@@ -89,10 +89,10 @@ def chosen_epochs(
 
 def train_job(job: "Job") -> None:
     """Train, with early stopping as the recipe has it; an interrupted run goes on."""
-    from restd.evaluate import ranked_validation
+    from restd.evaluate import beam_negatives, ranked_validation
     from restd.train import train_retriever
 
-    train_retriever(job, notify=notify, validate=ranked_validation(job))
+    train_retriever(job, notify=notify, validate=ranked_validation(job), refresh=beam_negatives(job))
 
 
 def write_report(result: "AnalysisResult", out: Path) -> Path | None:

@@ -1,6 +1,5 @@
 """`restd train`: from an index and judgments, or histories, to a model that searches or recommends."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,17 +28,6 @@ if TYPE_CHECKING:
     from restd.models import ModelConfig
     from restd.search import Fusion
     from restd.train import Job, RunConfig
-
-_SECTIONS = ("model", "train", "base", "continuation", "distill", "category")
-"""Besides one section per backbone; [base] and [continuation] are [train] for runs without and with --init."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ModelSection:
-    """The section [model]."""
-
-    backbone: str = "compact"
-    objective: str = "base"
 
 
 def train(
@@ -85,7 +73,7 @@ def train(
     """
     from dataclasses import replace
 
-    from restd.evaluate import ranked_validation
+    from restd.evaluate import beam_negatives, ranked_validation
     from restd.experiments.learning_rates import choose_rate
     from restd.train import Job, train_retriever
 
@@ -104,7 +92,8 @@ def train(
         rates = read_numbers(learning_rates, "--learning-rates")
         best = choose_rate(job, rates, out, epochs=probe_epochs, notify=notify)
         job = replace(job, config=replace(config, train=replace(config.train, lr=best)))
-    trained = train_retriever(job, notify=notify, validate=ranked_validation(job))
+    validate, refresh = ranked_validation(job), beam_negatives(job)
+    trained = train_retriever(job, notify=notify, validate=validate, refresh=refresh)
     if not leave_group():
         return
     fusion = _fitted(job) if fit and job.task == "search" else None
@@ -156,54 +145,19 @@ def configure(
     options: dict[str, Any] | None = None,
 ) -> "tuple[ModelConfig, RunConfig]":
     """Combine the backbone's defaults, the recipe, `--set` and the command's options; the last wins."""
-    from restd.config import merge, parse_settings, read_recipe, read_section
-    from restd.models import (
-        BACKBONES,
-        CategorySettings,
-        ModelConfig,
-        backbones_for,
-        default_backbone,
-        kind_of,
-        read_description,
-    )
-    from restd.train import DistillSettings, RunConfig, TrainConfig, default_training
+    from restd.config import merge, parse_settings, read_recipe
+    from restd.models import default_backbone
+    from restd.train.configure import configure_run
 
     if task not in (None, "search", "recommend"):
         raise ConfigError(f"--task must be search or recommend, got {task!r}.")
     if task == "recommend" and backbone is None:
         backbone = default_backbone("recommend")
-    train_options = {name: value for name, value in (options or {}).items() if value is not None}
     model_options = {"backbone": backbone, "objective": objective}
-    model_options = {name: value for name, value in model_options.items() if value is not None}
     sections = merge(
         read_recipe(recipe) if recipe else {},
         parse_settings(settings),
-        {"train": train_options, "model": model_options},
+        {"model": {name: value for name, value in model_options.items() if value is not None}},
     )
-    for section in sections:
-        if section not in (known := (*_SECTIONS, *BACKBONES)):
-            raise ConfigError(f"Unknown section [{section}] for restd train. Known: {', '.join(known)}.")
-    model_section = read_section(_ModelSection, sections.get("model", {}), section="model")
-    model = ModelConfig.read(model_section.backbone, sections)
-    saved = None if continued_from is None else read_description(continued_from)
-    own = model.task if saved is None else kind_of(saved).task
-    if task is not None and task != own:
-        subject = f"The backbone {model.backbone}" if saved is None else f"The model in {continued_from}"
-        others = ", ".join(backbones_for("recommend" if task == "recommend" else "search"))
-        raise ConfigError(f"{subject} is for {own}, not for {task}. Backbones for {task}: {others}.")
-    mode = "base" if continued_from is None else "continuation"
-    train_values = {**sections.get(mode, {}), **sections.get("train", {})}
-    body = model.body if saved is None else saved["body"]
-    lengths = {length: 0 for length in ("epochs", "updates") if length not in train_values}
-    defaults = default_training(body, continued=continued_from is not None)
-    if "epochs" in train_options or "updates" in train_options:  # replaces whichever of the two the recipe has
-        lengths = {length: 0 for length in ("epochs", "updates") if length not in train_options}
-        train_values = {name: value for name, value in train_values.items() if name not in lengths}
-    train_values = {**defaults, **(lengths if len(lengths) < 2 else {}), **train_values}
-    config = RunConfig(
-        objective=model_section.objective,
-        train=read_section(TrainConfig, train_values, section="train"),
-        distill=read_section(DistillSettings, sections.get("distill", {}), section="distill"),
-        category=read_section(CategorySettings, sections.get("category", {}), section="category"),
-    )
-    return model, config
+    train_options = {name: value for name, value in (options or {}).items() if value is not None}
+    return configure_run(sections, options=train_options, task=task, continued_from=continued_from)

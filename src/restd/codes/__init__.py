@@ -11,9 +11,11 @@ from restd.codes.codebooks import (
     check_codes,
     last_residuals,
     nearest,
+    quantised,
     trajectory,
 )
 from restd.codes.paper import PAPER_ENTROPY, PAPER_TEMPERATURE
+from restd.codes.spaces import Space
 from restd.codes.trie import Trie
 
 __all__ = [
@@ -21,11 +23,13 @@ __all__ = [
     "PAPER_ENTROPY",
     "PAPER_TEMPERATURE",
     "Codebooks",
+    "Space",
     "Trie",
     "as_tensor",
     "assign",
     "check_codes",
     "last_residuals",
     "nearest",
+    "quantised",
     "trajectory",
 ]

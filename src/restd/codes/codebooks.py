@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int, Int16, Int64
 from torch import Tensor
 
+from restd.codes import poincare, spaces
+from restd.codes.spaces import EUCLIDEAN, SPACES, Space
 from restd.errors import ArtifactError, ConfigError
 
 MAX_CODES = int(torch.iinfo(torch.int16).max)
 """Largest codebook: codes are stored as int16."""
-_ROWS = 65_536
-_VALUES, _SIZES = "codebooks", "codebook_sizes"
+_ROWS, _BALL_ROWS = 65_536, 4_096
+_VALUES, _SIZES, _SPACE = "codebooks", "codebook_sizes", "codebook_space"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +31,8 @@ class Codebooks:
     values: Float32[Tensor, "level code dim"]
     sizes: tuple[int, ...]
     """Number of codes at each level, padding not counted."""
+    space: Space = EUCLIDEAN
+    """Where the codewords are points; decides about residuals and distances."""
     mask: Bool[Tensor, "level code"] = field(init=False, repr=False)
     """Which entries of `values` are codewords."""
 
@@ -43,12 +47,15 @@ class Codebooks:
             raise ConfigError(
                 f"Expected at most {MAX_CODES:,} codes per level, got {codes:,}. Use more levels instead."
             )
+        spaces.refuse_outside(self.values, self.space, what="Codewords")
         places = torch.arange(codes, device=self.values.device)
         mask = places < torch.tensor(self.sizes, device=self.values.device)[:, None]
         object.__setattr__(self, "mask", mask)
 
     @classmethod
-    def of(cls, books: Sequence[Float[Tensor, "_ dim"] | Float[np.ndarray, "_ dim"]]) -> "Codebooks":
+    def of(
+        cls, books: Sequence[Float[Tensor, "_ dim"] | Float[np.ndarray, "_ dim"]], *, space: Space = EUCLIDEAN
+    ) -> "Codebooks":
         """Stack one codebook per level, of any sizes.
 
         >>> Codebooks.of([np.ones((4, 2)), np.ones((8, 2))]).sizes
@@ -61,7 +68,7 @@ class Codebooks:
         values = levels[0].new_zeros(len(levels), max(sizes), levels[0].shape[1])
         for padded, level in zip(values, levels, strict=True):
             padded[: len(level)] = level
-        return cls(values, sizes)
+        return cls(values, sizes, space)
 
     @property
     def levels(self) -> int:
@@ -79,17 +86,20 @@ class Codebooks:
 
     def to(self, device: torch.device | str) -> "Codebooks":
         """Return the codebooks on a device."""
-        return Codebooks(self.values.to(device), self.sizes)
+        return Codebooks(self.values.to(device), self.sizes, self.space)
 
     def fingerprint(self) -> str:
-        """Hash of sizes and values: what a trained model is bound to."""
+        """Hash of sizes, values and space: what a trained model is bound to."""
         digest = hashlib.sha256(repr(self.sizes).encode())
+        if self.space != EUCLIDEAN:  # flat codebooks have the hash that they always had
+            digest.update(self.space.encode())
         digest.update(np.ascontiguousarray(self.values.cpu().numpy(), "<f4").tobytes())
         return digest.hexdigest()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return codewords and sizes as named arrays, to be stored in one safetensors file."""
-        return {_VALUES: self.values.cpu().numpy(), _SIZES: np.array(self.sizes, np.int64)}
+        arrays = {_VALUES: self.values.cpu().numpy(), _SIZES: np.array(self.sizes, np.int64)}
+        return arrays if self.space == EUCLIDEAN else {**arrays, _SPACE: np.array([SPACES.index(self.space)], np.int64)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, sizes: Sequence[int] | None = None) -> "Codebooks":
@@ -99,7 +109,14 @@ class Codebooks:
                 f"Expected tensors {_VALUES!r} and {_SIZES!r}, got {sorted(arrays)}. Make the artefact again."
             )
         stored = arrays[_SIZES].tolist() if _SIZES in arrays else sizes
-        return cls(as_tensor(arrays[_VALUES]).float(), tuple(int(size) for size in stored or ()))
+        number = int(arrays[_SPACE][0]) if _SPACE in arrays else 0
+        if not 0 <= number < len(SPACES):
+            raise ArtifactError(
+                f"These codebooks are of space {number}, but this version of restd knows {len(SPACES)} spaces (0 to "
+                f"{len(SPACES) - 1}). Open them with the version that wrote them."
+            )
+        sizes = tuple(int(size) for size in stored or ())
+        return cls(as_tensor(arrays[_VALUES]).float(), sizes, SPACES[number])
 
     @staticmethod
     def are_in(arrays: Mapping[str, np.ndarray]) -> bool:
@@ -109,7 +126,7 @@ class Codebooks:
     @staticmethod
     def is_own_name(name: str) -> bool:
         """Whether `to_arrays` uses this name; all others in a file belong to somebody else."""
-        return name in (_VALUES, _SIZES)
+        return name in (_VALUES, _SIZES, _SPACE)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -130,12 +147,17 @@ def nearest_by_products(
     return torch.cat(parts) if parts else vectors.new_empty(0, dtype=torch.int64)
 
 
-def nearest(vectors: Float[Tensor, "row dim"], codewords: Float[Tensor, "code dim"]) -> Int64[Tensor, "row"]:
-    """Index of each vector's nearest codeword in squared Euclidean distance; ties go to the smaller index.
+def nearest(
+    vectors: Float[Tensor, "row dim"], codewords: Float[Tensor, "code dim"], *, space: Space = EUCLIDEAN
+) -> Int64[Tensor, "row"]:
+    """Index of each vector's nearest codeword in the squared distance of the space; ties go to the smaller index.
 
     >>> nearest(torch.tensor([[0.2], [0.5], [7.0]]), torch.tensor([[0.0], [1.0]])).tolist()
     [0, 0, 1]
     """
+    if space != EUCLIDEAN:
+        parts = [spaces.squared_distances(part, codewords, space).argmin(1) for part in vectors.split(_BALL_ROWS)]
+        return torch.cat(parts) if parts else vectors.new_empty(0, dtype=torch.int64)
     if vectors.device.type != "cpu":
         return nearest_by_products(vectors, codewords)
     # On the CPU faiss is about six times as fast as a product and argmin. The order of its float32 operations also
@@ -156,12 +178,16 @@ def assign(latents: Float[Tensor, "item dim"], codebooks: Codebooks) -> Int16[Te
     """
     codes = torch.empty(len(latents), codebooks.levels, dtype=torch.int16, device=latents.device)
     for rows, part in zip(codes.split(_ROWS), latents.split(_ROWS), strict=True):
-        residual = part.to(torch.float32, copy=True)
+        flat = codebooks.space == EUCLIDEAN
+        residual = part.to(torch.float32, copy=True) if flat else poincare.inside(part)
         for level in range(codebooks.levels):
             codewords = codebooks.level(level)
-            best = nearest(residual, codewords)
+            best = nearest(residual, codewords, space=codebooks.space)
             rows[:, level] = best
-            residual -= codewords[best]
+            if flat:
+                residual -= codewords[best]
+            else:
+                residual = spaces.left_over(residual, codewords[best], codebooks.space)
     return codes
 
 
@@ -170,7 +196,7 @@ def trajectory(
 ) -> Float32[Tensor, "row step dim"]:
     """Residuals r_0 .. r_L along given codes: r_0 = x, r_t = r_{t-1} - c_{t, y_t} (eq. rq), in float32.
 
-    Codes beyond the codebooks (a disambiguation code) are ignored.
+    In the ball the difference is Möbius subtraction. Codes beyond the codebooks (a disambiguation code) are ignored.
 
     >>> books = Codebooks.of([torch.tensor([[1.0], [4.0]]), torch.tensor([[0.0], [0.5]])])
     >>> trajectory(torch.tensor([[4.5]]), torch.tensor([[1, 1]]), books).tolist()
@@ -178,6 +204,8 @@ def trajectory(
     """
     levels = torch.arange(codebooks.levels, device=codes.device)
     codewords = codebooks.values[levels, codes[:, : codebooks.levels].long()]
+    if codebooks.space != EUCLIDEAN:
+        return spaces.ball_trajectory(latents, codewords)
     start = latents.float()[:, None]
     return torch.cat([start, start - codewords.cumsum(dim=1)], dim=1)
 
@@ -188,6 +216,17 @@ def last_residuals(
     """r_L alone: what the codes fail to say of each latent. Holds the steps before it for a few rows at a time."""
     parts = zip(latents.split(_ROWS), codes.split(_ROWS), strict=True)
     return torch.cat([trajectory(part, part_codes, codebooks)[:, -1] for part, part_codes in parts])
+
+
+def quantised(
+    latents: Float[Tensor, "item dim"], codes: Int[Tensor, "item stored_level"], codebooks: Codebooks
+) -> Float32[Tensor, "item dim"]:
+    """What the codes say of each latent: the sum of their codewords, taken as the latent less its last residual."""
+    if codebooks.space == EUCLIDEAN:
+        return latents.float() - last_residuals(latents, codes, codebooks)
+    levels = torch.arange(codebooks.levels, device=codes.device)
+    parts = codes[:, : codebooks.levels].long().split(_ROWS)
+    return torch.cat([spaces.ball_sum(codebooks.values[levels, part]) for part in parts])
 
 
 def check_codes(codes: Int[Tensor, "item stored_level"], codebooks: Codebooks) -> None:

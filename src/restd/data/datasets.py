@@ -20,12 +20,14 @@ class DatasetEntry:
         summary: one sentence.
         task: what it is for: `search` (queries and judgments) or `recommend` (histories).
         make: returns its source; its parameters are the data set's.
+        source: the paper or place it is from; empty for our own.
     """
 
     name: str
     summary: str
     task: Task
     make: Callable[..., Source]
+    source: str = ""
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -42,6 +44,7 @@ DATASETS: Registry[DatasetEntry] = Registry(
         "restd.data.public.esci",
         "restd.data.public.nq320k",
         "restd.data.public.beir",
+        "restd.data.public.ir_datasets",
         "restd.data.history_sources",
         "restd.data.public.movielens",
         "restd.data.public.amazon",

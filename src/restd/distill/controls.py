@@ -174,7 +174,8 @@ def codebook_only(base: ResidualTeacher) -> TableTeacher:
     geometry = base.geometry
     levels, codes, _ = geometry.codebooks.values.shape
     points = geometry.codebooks.values.transpose(0, 1)  # every codeword as if it were a residual, [code, level, dim]
-    table = teacher_distribution(points, geometry.codebooks.values, geometry.codebooks.mask, base.temperatures)
+    books = geometry.codebooks
+    table = teacher_distribution(points, books.values, books.mask, base.temperatures, space=books.space)
     if base.correction.enabled:
         own = torch.arange(codes)[:, None].expand(-1, levels).to(points.device)
         table = correct(table, own, floor=base.correction.floor, margin=base.correction.margin)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from restd.codes import Space, spaces
 from restd.errors import ConfigError
 
 # a share of a smaller mass would be made of float32's last bits
@@ -17,15 +18,35 @@ def code_scores(
     codebooks: Float[Tensor, "level code dim"],
     code_mask: Bool[Tensor, "level code"],
     temperatures: Float[Tensor, "level"],
+    *,
+    space: Space = "euclidean",
 ) -> Float[Tensor, "*batch level code"]:
     """Negative squared distances over the temperature, up to a constant per point; padding scores -inf.
 
     -‖p - c‖² / τ = (2 p·c - ‖c‖² - ‖p‖²) / τ, and ‖p‖² cancels in every softmax. Autocast is switched off inside. The
-    product is a float32 matrix product like any other: `torch.set_float32_matmul_precision` applies to it.
+    product is a float32 matrix product like any other: `torch.set_float32_matmul_precision` applies to it. In the ball
+    nothing cancels: the scores are the distances themselves.
     """
+    if space != "euclidean":
+        return ball_scores(points, codebooks, code_mask, temperatures)
     with torch.autocast(points.device.type, enabled=False):
         products = torch.einsum("...ld,lkd->...lk", points.float(), codebooks)
         scores = (2 * products - codebooks.square().sum(-1)) / temperatures[:, None]
+        return scores.masked_fill(~code_mask, -torch.inf)
+
+
+def ball_scores(
+    points: Float[Tensor, "*batch level dim"],
+    codebooks: Float[Tensor, "level code dim"],
+    code_mask: Bool[Tensor, "level code"],
+    temperatures: Float[Tensor, "level"],
+) -> Float[Tensor, "*batch level code"]:
+    """-d(p, c)² / τ in the Poincaré ball, for points that are in it; padding scores -inf."""
+    with torch.autocast(points.device.type, enabled=False):
+        *batch, levels, dim = points.shape
+        by_level = points.float().reshape(-1, levels, dim).transpose(0, 1)
+        distances = spaces.squared_distances(by_level, codebooks, "poincare").transpose(0, 1)
+        scores = -distances.reshape(*batch, levels, -1) / temperatures[:, None]
         return scores.masked_fill(~code_mask, -torch.inf)
 
 
@@ -34,6 +55,8 @@ def teacher_distribution(
     codebooks: Float[Tensor, "level code dim"],
     code_mask: Bool[Tensor, "level code"],
     temperatures: Float[Tensor, "level"],
+    *,
+    space: Space = "euclidean",
 ) -> Float[Tensor, "row level code"]:
     """Q_t(j) = softmax_j(-‖r_{t-1} - c_{t,j}‖² / τ_T) (eq. teacher; eq. mhteacher with t + s for t).
 
@@ -43,7 +66,7 @@ def teacher_distribution(
     >>> [round(value, 4) for value in q[0, 0].tolist()]
     [0.7311, 0.2689]
     """
-    return code_scores(residuals, codebooks, code_mask, temperatures).softmax(dim=-1)
+    return code_scores(residuals, codebooks, code_mask, temperatures, space=space).softmax(dim=-1)
 
 
 def student_distribution(
@@ -51,12 +74,16 @@ def student_distribution(
     codebooks: Float[Tensor, "level code dim"],
     code_mask: Bool[Tensor, "level code"],
     temperatures: Float[Tensor, "level"],
+    *,
+    space: Space = "euclidean",
 ) -> Float[Tensor, "row level code"]:
     """P_{t,s}(j) = softmax_j(-‖g_s(h_t) - c_{t+s,j}‖² / τ_S) (eq. student, eq. mhstudent), by target level.
 
-    The same map as the teacher's, from a projected state instead of a residual: both sides share the geometry.
+    The same map as the teacher's, from a projected state instead of a residual: both sides share the geometry. In the
+    ball, what a head projects is a vector at the origin, and the exponential map makes it a point.
     """
-    return code_scores(projected, codebooks, code_mask, temperatures).softmax(dim=-1)
+    points = spaces.into_space(projected, space)
+    return code_scores(points, codebooks, code_mask, temperatures, space=space).softmax(dim=-1)
 
 
 def correction_weight(

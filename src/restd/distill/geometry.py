@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float16, Int16, Int64
 from torch import Tensor
 
-from restd.codes import Codebooks, as_tensor, check_codes, trajectory
+from restd.codes import Codebooks, as_tensor, check_codes, spaces, trajectory
 from restd.errors import ConfigError
 
 
@@ -75,6 +75,7 @@ class Geometry:
                 "Latents and codebooks must be finite, and latents must fit float16 (at most 65,504 in size). "
                 "Scale latents and codebooks down together if they do not."
             )
+        spaces.refuse_outside(halved, books.space, what="Latents")
         return cls(halved, sids.to(torch.int16), books)
 
     @classmethod

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from restd.distill.equations import cell_weights, cells, correct, teacher_distribution
+from restd.codes import spaces
+from restd.distill.equations import ball_scores, cell_weights, cells, correct, kl_divergence, teacher_distribution
 from restd.distill.geometry import Geometry
 from restd.errors import ConfigError
 
@@ -98,7 +99,7 @@ class ResidualTeacher:
     ) -> Float[Tensor, "row level code"]:
         """Corrected teacher of given residuals and stored codes."""
         books = self.geometry.codebooks
-        raw = teacher_distribution(residuals, books.values, books.mask, self.temperatures)
+        raw = teacher_distribution(residuals, books.values, books.mask, self.temperatures, space=books.space)
         if not self.correction.enabled:
             return raw
         return correct(raw, stored, floor=self.correction.floor, margin=self.correction.margin)
@@ -128,12 +129,37 @@ def trajectory_loss(
     m = Σ Q̃_j c_j and the mean square e = Σ Q̃_j ‖c_j‖²: KL = -H(Q̃) + logsumexp_j a_j - (2 g·m - e)/τ with
     a_j = (2 g·c_j - ‖c_j‖²)/τ. These are computed once per slot, so no teacher is ever spread over states and horizons,
     and the gradient is (2/τ)(Σ P_j c_j - m) as in eq. rbd-geometry. With nothing valid the loss is exactly zero.
+
+    Distances of the ball have no such mean: there the divergence of every cell is computed code by code.
     """
     levels = geometry.levels
     pairs = cells(levels, horizon)
     state, offset = (torch.tensor(part, device=projected.device) for part in zip(*pairs, strict=True))
     target = state + offset
     slot = targets.slot_of[state, offset]
+    if geometry.codebooks.space == "euclidean":
+        divergence = _flat_divergence(projected, targets, geometry, temperatures, target=target, slot=slot)
+    else:
+        divergence = _ball_divergence(projected, targets, geometry, temperatures, target=target, slot=slot)
+    weights = cell_weights(mask, pairs, discount=discount).T
+    counted = torch.where(weights > 0, divergence, 0.0)
+    loss = (weights * counted).sum() / weights.sum().clamp_min(1e-12)
+    by_cell = torch.full((levels, horizon), torch.nan, device=projected.device)
+    valid = weights > 0
+    with torch.no_grad():
+        by_cell[state, offset] = counted.sum(1) / valid.sum(1)
+    return TrajectoryLoss(loss, by_cell)
+
+
+def _flat_divergence(
+    projected: Float[Tensor, "cell row dim"],
+    targets: Targets,
+    geometry: Geometry,
+    temperatures: Float[Tensor, "level"],
+    *,
+    target: Int64[Tensor, "cell"],
+    slot: Int64[Tensor, "cell"],
+) -> Float[Tensor, "cell row"]:
     with torch.autocast(projected.device.type, enabled=False):
         points = projected.float()
         books = geometry.codebooks.values
@@ -151,12 +177,20 @@ def trajectory_loss(
         scores = torch.baddbmm(constant[target][:, None], points, scaled[target])
         normaliser = scores.logsumexp(dim=-1)
         expected = (2 * (points * mean[:, slot].transpose(0, 1)).sum(-1) - square[:, slot].T) / tau
-        divergence = normaliser - expected - entropy[:, slot].T  # [cell, row]
-    weights = cell_weights(mask, pairs, discount=discount).T
-    counted = torch.where(weights > 0, divergence, 0.0)
-    loss = (weights * counted).sum() / weights.sum().clamp_min(1e-12)
-    by_cell = torch.full((levels, horizon), torch.nan, device=projected.device)
-    valid = weights > 0
-    with torch.no_grad():
-        by_cell[state, offset] = counted.sum(1) / valid.sum(1)
-    return TrajectoryLoss(loss, by_cell)
+        return normaliser - expected - entropy[:, slot].T
+
+
+def _ball_divergence(
+    projected: Float[Tensor, "cell row dim"],
+    targets: Targets,
+    geometry: Geometry,
+    temperatures: Float[Tensor, "level"],
+    *,
+    target: Int64[Tensor, "cell"],
+    slot: Int64[Tensor, "cell"],
+) -> Float[Tensor, "cell row"]:
+    books = geometry.codebooks
+    with torch.autocast(projected.device.type, enabled=False):
+        points = spaces.into_space(projected.float(), books.space).transpose(0, 1)
+        scores = ball_scores(points, books.values[target], books.mask[target], temperatures[target])
+        return kl_divergence(targets.values.float()[:, slot], scores.log_softmax(dim=-1)).T

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from restd.codes import PAPER_ENTROPY, PAPER_TEMPERATURE
+from restd.codes import PAPER_ENTROPY, PAPER_TEMPERATURE, spaces
 from restd.distill.equations import teacher_distribution
 from restd.distill.geometry import Geometry
 from restd.errors import ConfigError
@@ -19,6 +19,8 @@ DEFAULT_TEMPERATURE = PAPER_TEMPERATURE
 """τ of mode `fixed`."""
 DEFAULT_ENTROPY = PAPER_ENTROPY
 """Entropy that calibration aims at, as a share of ln K."""
+PAPER_UNIT = frozenset({"rqvae", "merge", "cat-id2", "forge"})
+"""Quantisers whose latents have the unit that the paper's temperature is meant for."""
 _SAMPLE = 4_096
 _UNIFORM = 0.97
 _BISECTIONS = 50
@@ -31,8 +33,8 @@ class TemperatureConfig:
     Args:
         mode: `fixed` takes `value` everywhere (the paper's 0.2, meant for RQ-VAE latents); `per_level` gives level 1
             the target entropy and scales the others with the mean square of their residuals; `global` finds the one
-            temperature whose entropy, averaged over levels, is the target; `auto` is `fixed` for RQ-VAE and `per_level`
-            for k-means and any other quantiser.
+            temperature whose entropy, averaged over levels, is the target; `auto` is `fixed` for RQ-VAE and its
+            variants with other losses, and `per_level` for k-means, the ball and any other quantiser.
         value: the temperature of `fixed`.
         entropy: target entropy as a share of ln K.
         factor: multiplies the result; sweeps change this.
@@ -88,7 +90,7 @@ def find_temperatures(
     """Temperatures of all levels, found on a sample of items; `quantizer` (`kmeans`, `rqvae`) decides about `auto`."""
     mode = config.mode
     if mode == "auto":
-        mode = "fixed" if quantizer == "rqvae" else "per_level"
+        mode = "fixed" if quantizer in PAPER_UNIT else "per_level"
     if mode == "fixed":
         temperatures = torch.full((geometry.levels,), config.value)
     else:
@@ -102,7 +104,7 @@ def _calibrate(
 ) -> Float[Tensor, "level"]:
     sizes = torch.tensor(geometry.sizes)
     if per_level:
-        squares = residuals.square().sum(-1).mean(0)
+        squares = spaces.squared_norms(residuals, geometry.codebooks.space).mean(0)
         shape = squares / squares[0].clamp_min(1e-12)
         judged = torch.arange(geometry.levels) == 0
     else:
@@ -127,9 +129,8 @@ def normalised_entropies(
     geometry: Geometry, residuals: Float[Tensor, "row level dim"], temperatures: Float[Tensor, "level"]
 ) -> Float[Tensor, "row level"]:
     """Entropy of each raw teacher as a share of the logarithm of its codebook's size."""
-    teacher = teacher_distribution(
-        residuals, geometry.codebooks.values.cpu(), geometry.codebooks.mask.cpu(), temperatures.cpu()
-    )
+    books = geometry.codebooks.to("cpu")
+    teacher = teacher_distribution(residuals, books.values, books.mask, temperatures.cpu(), space=books.space)
     most = torch.tensor(geometry.sizes).float().log().clamp_min(1e-12)
     return torch.special.entr(teacher).sum(-1) / most
 
@@ -144,11 +145,10 @@ def report_teaching(geometry: Geometry, temperatures: Float[Tensor, "level"], *,
     """Measure the raw teacher on a sample of items; a level that teaches nothing is named in the warnings."""
     rows = sample_rows(geometry, seed=seed)
     residuals, stored = geometry.residuals(rows).cpu(), geometry.stored(rows).cpu()
-    teacher = teacher_distribution(
-        residuals, geometry.codebooks.values.cpu(), geometry.codebooks.mask.cpu(), temperatures.cpu()
-    )
+    books = geometry.codebooks.to("cpu")
+    teacher = teacher_distribution(residuals, books.values, books.mask, temperatures.cpu(), space=books.space)
     shares = normalised_entropies(geometry, residuals, temperatures)
-    no_worse = (teacher >= teacher.gather(-1, stored[..., None])) & geometry.codebooks.mask.cpu()
+    no_worse = (teacher >= teacher.gather(-1, stored[..., None])) & books.mask
     rank = no_worse.sum(-1)  # the stored code itself is one of them, so that a tie counts as lost
     levels = tuple(
         LevelTeaching(

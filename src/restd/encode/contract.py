@@ -1,12 +1,15 @@
 """What an encoder is: text to vectors, and, for those that can, token states or a fit to the catalogue."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+Role = Literal["query", "document"]
+"""What a text is in a search; some encoders read the two differently."""
 
 
 @runtime_checkable
@@ -55,3 +58,17 @@ class TokenEncoder(Protocol):
     ) -> Float[Tensor, "row position dim"]:
         """Run the encoder up to its last hidden states."""
         ...
+
+
+@runtime_checkable
+class RoleEncoder(Protocol):
+    """An encoder that may read queries and documents differently."""
+
+    def for_role(self, role: Role) -> Encoder:
+        """The encoder of texts of this role."""
+        ...
+
+
+def for_role(encoder: Encoder, role: Role) -> Encoder:
+    """The encoder of texts of a role: the same one where it makes no difference."""
+    return encoder.for_role(role) if isinstance(encoder, RoleEncoder) else encoder

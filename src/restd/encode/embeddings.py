@@ -103,20 +103,29 @@ class Embeddings:
 
 
 def encode_catalog(
-    catalog: Catalog, target: Path, *, encoder: str = AUTO, device: str | None = None, seed: int = 0
+    catalog: Catalog, target: Path, *, encoder: str | Encoder = AUTO, device: str | None = None, seed: int = 0
 ) -> Embeddings:
     """Encode every item to `target`; an interrupted run continues where it stopped.
 
     Embeddings that are there already are kept if items, settings and the encoder itself have not changed. For the last
     the encoder is loaded and its identity compared, unless it was fitted to the same items.
+
+    Args:
+        catalog: the items.
+        target: folder of the embeddings.
+        encoder: a name, or an encoder that is loaded already and was not fitted to a catalogue.
+        device: where an encoder that is loaded by name runs.
+        seed: of an encoder that is fitted.
     """
     parents = {"catalog": catalog.identity()}
-    requested = {"encoder": encoder, "seed": seed}
+    requested = {"encoder": encoder if isinstance(encoder, str) else encoder.identity, "seed": seed}
     existing = _unchanged(target, requested, parents)
-    if existing is not None and _is_current(existing, device):
+    if existing is not None and (not isinstance(encoder, str) or _is_current(existing, device)):
         return existing
     total = len(catalog.ids())
-    model = _make_encoder(catalog, encoder, total=total, device=device, seed=seed)
+    model = (
+        _make_encoder(catalog, encoder, total=total, device=device, seed=seed) if isinstance(encoder, str) else encoder
+    )
     plan = {"identity": model.identity, "parents": parents, "rows": _SHARD_ROWS}
     partial = open_partial(target, plan)
     without_text = 0

@@ -33,6 +33,7 @@ class EncoderEntry:
         load: makes it on a device (None: the best there is).
         fit: fits it to texts of a catalogue, with a seed.
         restore: makes a fitted one again from its state.
+        source: the paper it is from; empty where it is from none.
     """
 
     name: str
@@ -40,6 +41,7 @@ class EncoderEntry:
     load: Callable[[str | None], Encoder] | None = None
     fit: Callable[[Sequence[str], int], FittedEncoder] | None = None
     restore: Callable[[Mapping[str, np.ndarray], pa.Table], FittedEncoder] | None = None
+    source: str = ""
 
     def __post_init__(self) -> None:
         parts = [part is not None for part in (self.load, self.fit, self.restore)]

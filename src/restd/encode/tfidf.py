@@ -92,5 +92,6 @@ ENCODERS.add(
         "TF-IDF and SVD fitted to the catalogue's own words, up to 128 wide; any language, no weights to install.",
         fit=lambda texts, seed: fit_tfidf_svd(texts, seed=seed),
         restore=TfidfSvdEncoder.from_state,
+        source="Deerwester et al. 1990, Indexing by Latent Semantic Analysis",
     )
 )

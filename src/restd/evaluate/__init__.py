@@ -1,5 +1,6 @@
 """How good a ranking is: metrics, protocol cards, paired tests."""
 
+from restd.evaluate.beam_negatives import beam_negatives
 from restd.evaluate.card import ProtocolCard
 from restd.evaluate.cold_start import ColdStart, measure_cold_start
 from restd.evaluate.evaluation import Evaluation, depth_needed, evaluate, judge_ranking, refuse_incomparable
@@ -39,6 +40,7 @@ __all__ = [
     "Scoreboard",
     "Spread",
     "TestSet",
+    "beam_negatives",
     "bootstrap_mean",
     "collect",
     "depth_needed",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from restd.errors import ConfigError
 from restd.evaluate.evaluation import evaluate
 from restd.evaluate.fitting import fitting_queries
 from restd.evaluate.metrics import Measure
@@ -22,6 +23,8 @@ def measure_kept(snapshot: Snapshot, data: Path, home: Path) -> dict[str, dict[s
         data: folder with judgments.
         home: folder of the index, where embeddings are kept.
     """
+    if snapshot.index.quantizer is None:
+        raise ConfigError(f"This index {snapshot.index.why_no_quantizer}, so there are no latents to compare with.")
     tests = fitting_queries(data, snapshot)
     context = RankerContext(snapshot, data, home)
     kept = {}

@@ -8,9 +8,12 @@ from restd.experiments.study import Study
 from restd.experiments.study_file import load_study
 from restd.experiments.summary import compare, comparison_identity, read_comparison, summarise
 from restd.experiments.sweeps import run_sweep
+from restd.experiments.system_comparison import ALL, SystemComparison, SystemPlan, plan_systems
+from restd.experiments.system_summary import compare_systems
 from restd.experiments.update_cost import measure_updates
 
 __all__ = [
+    "ALL",
     "SEEDS",
     "SETS",
     "ColdCells",
@@ -18,13 +21,17 @@ __all__ = [
     "FinishedComparison",
     "HybridCells",
     "Study",
+    "SystemComparison",
+    "SystemPlan",
     "compare",
+    "compare_systems",
     "comparison_identity",
     "load_study",
     "measure_cold_starts",
     "measure_parts",
     "measure_updates",
     "parse_objectives",
+    "plan_systems",
     "read_comparison",
     "run_comparison",
     "run_sweep",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from restd.data import Task
 from restd.errors import ConfigError, DataError
@@ -10,7 +10,7 @@ from restd.evaluate import PAPER, Measure
 from restd.experiments.learning_rates import best_rate, read_rates, refuse_bad_rates
 from restd.experiments.objective_sets import SEEDS
 from restd.models import ModelConfig
-from restd.rankers import find_ranker
+from restd.rankers import find_ranker, refuse_unread_settings
 from restd.search import SearchOptions
 from restd.train import OBJECTIVES, Job, RunConfig
 
@@ -37,6 +37,7 @@ class Comparison:
         router: which model chooses the categories of models that route: each its `own`, or the checkpoint all continue
             from (`start`), so that objectives are compared inside the same categories.
         baselines: names of rankers to evaluate beside the models.
+        baseline_settings: sections of those baselines that are trained.
         rates: learning rates to choose from on validation, separately for each objective; empty keeps `train.lr`.
         probe_epochs: length of the runs that choose a learning rate.
         device: where models are trained and searched; by default Accelerate chooses where to train, and models are
@@ -57,6 +58,7 @@ class Comparison:
     decoding: SearchOptions = field(default_factory=SearchOptions)
     router: Literal["own", "start"] = "own"
     baselines: tuple[str, ...] = ()
+    baseline_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     probe_epochs: int = 2
     device: str | None = None
@@ -72,6 +74,7 @@ class Comparison:
             refuse_bad_rates(self.rates, self.probe_epochs)
         for name in self.baselines:
             find_ranker(name, self.task)
+        refuse_unread_settings(self.baseline_settings, self.baselines)
         self._refuse_bad_hybrid()
         if self.router == "start" and self.init is None:
             raise ConfigError("Routing by the checkpoint needs a checkpoint, and there is none; give --init.")

@@ -1,5 +1,6 @@
 """Evaluations of a study: computed once, and reused while nothing they depend on has changed."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,17 @@ WEIGHTS, FITTED = "weights", "fitted"
 
 def evaluation_folder(comparison: Comparison, name: str) -> Path:
     """Where the evaluation of a cell, a baseline or the initial checkpoint is kept."""
-    return comparison.out / EVALUATIONS / f"{name}-{comparison.split}"
+    return comparison.out / EVALUATIONS / f"{file_name(name)}-{comparison.split}"
+
+
+def file_name(name: str) -> str:
+    """A name that any file system takes, as it is where it is one already; hub ids and folders are none.
+
+    >>> file_name("bm25"), file_name("dense:BAAI/bge-m3")
+    ('bm25', 'dense-BAAI-bge-m3-99868437')
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    return plain if plain == name else f"{plain}-{hash_json(name)[:8]}"
 
 
 def evaluate_model(
@@ -80,7 +91,16 @@ def evaluate_baseline(
 ) -> Evaluation:
     """Evaluate a baseline, or load its evaluation if nothing it depends on has changed."""
     trained, seen = comparison.out / BASELINES, bool(comparison.decoding.settled(comparison.task).seen)
-    context = RankerContext(snapshot, comparison.data, comparison.index, comparison.task, trained, seen)
+    context = RankerContext(
+        snapshot,
+        comparison.data,
+        comparison.index,
+        comparison.task,
+        trained,
+        seen,
+        settings=comparison.baseline_settings,
+        notify=notify,
+    )
 
     def ranker() -> tuple[Ranker, dict[str, Any]]:
         notify(f"Baseline {name}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from restd.artifacts import hash_json, write_atomically
 from restd.errors import ConfigError, TrainingError
-from restd.evaluate import ranked_validation
+from restd.evaluate import beam_negatives, ranked_validation
 from restd.progress import Notify
 from restd.train import Job, read_log, train_retriever
 from restd.train.log import LOG
@@ -100,7 +100,9 @@ def _finished_probes(job: Job, folder: Path, epochs: int) -> tuple[str, ProbeSco
 def _probe_scores(probe: Job, notify: Notify) -> dict[str, float] | None:
     """Train a probe; its lowest loss and its best validation, or None where training fails."""
     try:
-        trained = train_retriever(probe, notify=notify, validate=ranked_validation(probe))
+        trained = train_retriever(
+            probe, notify=notify, validate=ranked_validation(probe), refresh=beam_negatives(probe)
+        )
     except TrainingError as error:
         notify(f"Training fails at a learning rate of {probe.config.train.lr:g}: {error}")
         return None

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from restd.artifacts import sole_writer
 from restd.errors import ConfigError
-from restd.evaluate import Evaluation, TestSet, ranked_validation, read_tests
+from restd.evaluate import Evaluation, TestSet, beam_negatives, ranked_validation, read_tests
 from restd.experiments.comparison import Comparison, cell_name
 from restd.experiments.evaluations import START, evaluate_baseline, evaluate_model
 from restd.experiments.learning_rates import choose_rate, open_probes
-from restd.experiments.parallel_runs import refuse_bad_count, train_side_by_side
+from restd.experiments.parallel_runs import train_side_by_side
+from restd.experiments.processes import refuse_bad_count
 from restd.experiments.study_file import continue_study, save_study
 from restd.models.store import model_folder
 from restd.progress import Notify
@@ -58,7 +59,9 @@ def run_comparison(comparison: Comparison, *, workers: int = 1, notify: Notify =
         for number, (objective, seed) in enumerate(order, start=1):
             notify(f"[{number}/{len(order)}] {objective}, seed {seed}")
             job = comparison.job(objective, seed)
-            model = train_retriever(job, notify=notify, validate=ranked_validation(job)).folder
+            model = train_retriever(
+                job, notify=notify, validate=ranked_validation(job), refresh=beam_negatives(job)
+            ).folder
             name = cell_name(objective, seed)
             cells[objective, seed] = evaluate_model(
                 comparison, name, model, tests, snapshot, seeds=(seed,), notify=notify

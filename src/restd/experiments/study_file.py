@@ -11,7 +11,7 @@ from restd.artifacts import write_atomically
 from restd.errors import ArtifactError, DataError
 from restd.experiments.comparison import Comparison
 
-STUDY_FILE = "study.json"
+STUDY_FILE, SYSTEMS_FILE = "study.json", "systems.json"
 _PATHS = ("index", "data", "init")
 _FIXED = (*_PATHS, "model", "config", "rates", "probe_epochs")
 """Settings that decide how cells are trained: they cannot change within a study."""
@@ -32,6 +32,11 @@ def save_study(comparison: Comparison) -> None:
 def load_study(folder: Path) -> Comparison:
     """Read what `save_study` wrote."""
     path = folder / STUDY_FILE
+    if not path.is_file() and (folder / SYSTEMS_FILE).is_file():
+        raise DataError(
+            f"{folder} is a study of systems, and analyses are of one system's objectives: name one of its folders, "
+            f"{folder / 'systems' / 'NAME'}."
+        )
     if not path.is_file():
         raise DataError(f"{folder} is not a study: it has no {STUDY_FILE}. Make one with restd compare --out {folder}.")
     settings = json.loads(path.read_text(encoding="utf-8"))
@@ -62,4 +67,5 @@ def continue_study(comparison: Comparison) -> Comparison:
         objectives=tuple(dict.fromkeys([*saved.objectives, *comparison.objectives])),
         seeds=tuple(dict.fromkeys([*saved.seeds, *comparison.seeds])),
         baselines=tuple(dict.fromkeys([*saved.baselines, *comparison.baselines])),
+        baseline_settings=saved.baseline_settings | comparison.baseline_settings,
     )

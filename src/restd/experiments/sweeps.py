@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from restd.evaluate import Evaluation, ranked_validation
+from restd.evaluate import Evaluation, beam_negatives, ranked_validation
 from restd.experiments.evaluations import evaluate_model
 from restd.experiments.study import Study
 from restd.progress import Notify
@@ -120,6 +120,6 @@ def _cell(study: Study, settings: DistillSettings, objective: str, seed: int, na
     changed = replace(comparison, config=replace(comparison.config, distill=settings))
     notify(f"{name}, seed {seed}")
     job = replace(changed.job(objective, seed), out=comparison.out / FOLDER / f"{name}-{seed}")
-    model = train_retriever(job, notify=notify, validate=ranked_validation(job)).folder
+    model = train_retriever(job, notify=notify, validate=ranked_validation(job), refresh=beam_negatives(job)).folder
     cell = f"{FOLDER}-{name}-{seed}"
     return evaluate_model(changed, cell, model, study.tests, study.snapshot, seeds=(seed,), notify=notify)

@@ -1,5 +1,6 @@
 """From a catalogue to an index: encode, fit, assign, resolve. A stage whose inputs are unchanged is not run again."""
 
+import hashlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from restd.encode import Embeddings, encode_catalog, import_vectors
 from restd.errors import ArtifactError
 from restd.index.align import FOLDER as ALIGNMENT
 from restd.index.align import Aligned, align
+from restd.index.capacity import refuse_overfull
 from restd.index.collisions import CollisionProblem
-from restd.index.config import IndexConfig
+from restd.index.config import IndexConfig, refuse_unused
 from restd.index.policies import POLICIES
 from restd.index.shape import FOLDER as SHAPE
 from restd.index.shape import measure_shape, refuse_unmeasurable
@@ -33,7 +35,6 @@ from restd.quantize import (
     Quantizer,
     assign_balanced,
     check_latents,
-    level_sizes,
     restore_quantizer,
 )
 
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 QUANTIZER_KIND = "quantizer"
 QUANTIZER_SCHEMA = 1
-_OURS = ("embeddings", SHAPE, ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png")
+_OURS = ("embeddings", SHAPE, ALIGNMENT, "quantizer", FOLDER, "quality.json", "quality.png", "encoders")
 """Everything restd index ever puts into its folder."""
 
 
@@ -74,6 +75,7 @@ def build_index(
     """
     config = config or IndexConfig()
     refuse_foreign_folder(out)
+    refuse_unused(config)
     measured = config.shape.mode == "auto"
     if measured:  # before anything costly is done
         refuse_unmeasurable(config, judgments, vectors=vectors is not None)
@@ -95,9 +97,11 @@ def build_index(
 def _refuse_shape(config: IndexConfig, *, items: int) -> None:
     if not QUANTIZERS[config.quantizer].has_geometry:
         return
-    sizes = level_sizes(config.fit.codes, levels=config.fit.levels, items=items)
+    sizes = QUANTIZERS[config.quantizer].sizes(config.fit.codes, levels=config.fit.levels, items=items)
     if POLICIES[config.policy].unique_within:
         refuse_too_many(items, sizes)
+    if config.room is not None:
+        refuse_overfull(items, sizes, capacity=config.room)
 
 
 def refuse_to_undo_changes(out: Path) -> None:
@@ -131,7 +135,7 @@ def _encode(
     if vectors is not None:
         embeddings = import_vectors(catalog, vectors, target, column=column)
     else:
-        embeddings = encode_catalog(catalog, target, encoder=config.encoder, device=device, seed=config.fit.seed)
+        embeddings = encode_catalog(catalog, target, encoder=config.encoder, device=device, seed=config.settings.seed)
     reused = existed == embeddings.artifact.manifest.created
     name = embeddings.settings["encoder"]["name"]
     notify(f"{'Kept' if reused else 'Made'} {embeddings.items:,} embeddings of width {embeddings.dim} ({name})")
@@ -158,6 +162,8 @@ def _fit(
     kind = QUANTIZERS[config.quantizer]
     if "queries" in kind.needs and judgments is not None:
         parents["judgments"] = hash_file(find_table(judgments, "judgments"))
+    if "categories" in kind.needs:  # they may change where no text does
+        parents |= embeddings.artifact.manifest.parents
     if (target / MANIFEST).is_file():
         try:
             artifact = open_artifact(target, kind=QUANTIZER_KIND, schema=QUANTIZER_SCHEMA)
@@ -201,18 +207,21 @@ def _identify(
     origin: dict[str, Any] = {
         "encoder": embeddings.settings["encoder"],
         "reading": embeddings.settings["reading"],
-        "scheme": {"name": config.quantizer, **plain(config.fit)},
+        "scheme": {"name": config.quantizer, **plain(config.settings)},
     }
     if (target / MANIFEST).is_file():
         manifest = read_manifest(target)
-        if manifest.kind == KIND and manifest.parents == parents and manifest.settings["origin"] == origin:
+        kept = manifest.settings["origin"] | {"identifiers": None} if manifest.kind == KIND else None
+        if manifest.parents == parents and kept == origin | {"identifiers": None}:
             notify("Kept the identifiers")
             return SidIndex.load(target)
     vectors, signals = gather_signals(catalog, embeddings, judgments, config, alignment=None, notify=notify)
     notify(f"Making identifiers ({config.quantizer})")
-    made = kind.identify(vectors, config.fit, signals)
-    table = SidTable(catalog.ids(), made.sids, made.sizes)
-    index = SidIndex(table, made.sids, None, None, None, "none", origin)
+    made = kind.identify(vectors, config.settings, signals)
+    table = SidTable(catalog.ids(), made.sids, made.sizes, ends=made.ends)
+    # a model is bound to these identifiers as it is to codebooks elsewhere: another index has other ones of that shape
+    origin["identifiers"] = hashlib.sha256(np.ascontiguousarray(made.sids, "<i2").data).hexdigest()
+    index = SidIndex(table, made.sids, made.points, None, None, "none", origin)
     index.save(target, parents=parents)
     return index
 
@@ -238,7 +247,7 @@ def _index(
         manifest = read_manifest(target)
         settings = manifest.settings
         same = manifest.kind == KIND and manifest.parents == parents and settings["policy"] == config.policy
-        if same and settings["origin"] == origin:
+        if same and settings["origin"] == origin and settings.get("capacity") == config.room:
             notify("Kept the Semantic IDs")
             return SidIndex.load(target)
     latents = _latents(embeddings, quantizer)
@@ -248,9 +257,10 @@ def _index(
     else:
         raw = assign(as_tensor(latents), quantizer.codebooks).numpy()
     notify(f"Resolving collisions ({config.policy})")
-    resolution = POLICIES[config.policy].resolve(CollisionProblem(latents, raw, quantizer.codebooks))
+    problem = CollisionProblem(latents, raw, quantizer.codebooks, capacity=config.room)
+    resolution = POLICIES[config.policy].resolve(problem)
     table = SidTable(catalog.ids(), resolution.sids, resolution.sizes)
-    index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin)
+    index = SidIndex(table, raw, latents, quantizer.codebooks, quantizer, config.policy, origin, capacity=config.room)
     index.save(target, parents=parents)
     return index
 

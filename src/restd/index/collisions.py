@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int16, Int64
 
-from restd.codes import Codebooks, as_tensor, last_residuals, trajectory
+from restd.codes import Codebooks, as_tensor, last_residuals, poincare, spaces, trajectory
 from restd.codes.keys import collision_groups, pack, refuse_too_many, unpack
 from restd.errors import CapacityError
 from restd.index.substitution import all_substitutions, nearest_substitutions
@@ -40,6 +40,7 @@ class CollisionProblem:
         codebooks: their codewords.
         occupied: SIDs that older items have and keep (with the suffix, where there is one).
         sizes: codes per stored level when the layout is fixed already, as it is when items are added.
+        capacity: items that may share a SID, for a policy that bounds them.
     """
 
     latents: Float[np.ndarray, "item dim"]
@@ -47,6 +48,7 @@ class CollisionProblem:
     codebooks: Codebooks
     occupied: Int16[np.ndarray, "older stored_level"] | None = None
     sizes: tuple[int, ...] | None = None
+    capacity: int | None = None
 
     def resolution(
         self, sids: Int16[np.ndarray, "item stored_level"], sizes: tuple[int, ...] | None = None
@@ -55,8 +57,10 @@ class CollisionProblem:
         return Resolution(sids, sids[:, : self.raw.shape[1]] != self.raw, sizes or self.codebooks.sizes)
 
     def errors(self, rows: Int64[np.ndarray, "row"]) -> Float[np.ndarray, "row"]:
-        """Quantisation error ‖r_L‖² of the raw codes of some items."""
+        """Quantisation error ‖r_L‖² of the raw codes of some items; in the ball, d(0, r_L)²."""
         left = last_residuals(as_tensor(self.latents[rows]), as_tensor(self.raw[rows]), self.codebooks)
+        if self.codebooks.space != "euclidean":
+            return spaces.squared_norms(left, self.codebooks.space).numpy()
         return np.square(left.numpy()).sum(1)
 
 
@@ -154,18 +158,23 @@ def _settled(problem: CollisionProblem, keys: Int64[np.ndarray, "item"]) -> tupl
 
 def _beam_encode(latents: Float[np.ndarray, "item dim"], codebooks: Codebooks) -> Int64[np.ndarray, "item beam"]:
     """Keys of the best SIDs of each latent by final error, found by a beam over the levels."""
-    residual = torch.from_numpy(latents.astype(np.float32))[:, None]
+    flat = codebooks.space == "euclidean"
+    points = torch.from_numpy(latents.astype(np.float32))
+    residual = (points if flat else poincare.inside(points))[:, None]
     keys = torch.zeros(len(latents), 1, dtype=torch.int64)
     for level, size in enumerate(codebooks.sizes):
         book = codebooks.level(level)
         branch = min(_BRANCH, size)
-        distance, codes = torch.cdist(residual, book[None]).topk(branch, dim=2, largest=False)
+        # in the flat space lengths as they always were: their squares might order near ties otherwise
+        distances = torch.cdist(residual, book[None]) if flat else poincare.squared_distances(residual, book[None])
+        distance, codes = distances.topk(branch, dim=2, largest=False)
         width = min(_BEAM, distance.shape[1] * branch)
         best = distance.flatten(1).topk(width, dim=1, largest=False).indices
         parent = best // branch
         code = codes.flatten(1).gather(1, best)
         keys = keys.gather(1, parent) * size + code
-        residual = residual.gather(1, parent[..., None].expand(-1, -1, residual.shape[2])) - book[code]
+        kept = residual.gather(1, parent[..., None].expand(-1, -1, residual.shape[2]))
+        residual = spaces.left_over(kept, book[code], codebooks.space)
     return keys.numpy()
 
 
@@ -184,7 +193,7 @@ def sinkhorn_last(problem: CollisionProblem) -> Resolution:
         before = sids[rows, -1].copy()
         residual = trajectory(as_tensor(problem.latents[rows]), as_tensor(problem.raw[rows]), problem.codebooks)[:, -2]
         for members in _by_group_size(group):
-            distances = torch.cdist(residual[members], book[None]).square()
+            distances = spaces.squared_distances(residual[members], book[None], problem.codebooks.space)
             plan = sinkhorn(distances)
             # few items share many codes, so the plan is flat over each one's part: take the nearest code of it
             likely = plan >= plan.amax(dim=2, keepdim=True) / 2

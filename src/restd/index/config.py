@@ -1,14 +1,14 @@
 """Settings of an index: which encoder, quantiser and collision policy, and the settings of each quantiser."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from restd.config import read_section
 from restd.errors import ConfigError
-from restd.index.policies import POLICIES
-from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig
+from restd.index.policies import CAPACITY, POLICIES
+from restd.quantize import QUANTIZERS, AlignConfig, QuantizerConfig, SchemeConfig
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class IndexChoices:
         quantizer: a name of `restd list quantizers`; its own settings are in the section of that name.
         policy: a name of `restd list policies`: what to do with items that get the same codes.
         balanced: assign codes so that all codes of a level are used about equally often, at some cost in error.
+        capacity: items that may share a Semantic ID; for the policy `capacity` alone, which takes 5 by default.
     """
 
     encoder: str = "auto"
     quantizer: str = "kmeans"
     policy: str = "single_substitution"
     balanced: bool = False
+    capacity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,13 @@ class IndexConfig(IndexChoices):
         quantizer: str = IndexChoices.quantizer,
         policy: str = IndexChoices.policy,
         balanced: bool = IndexChoices.balanced,
+        capacity: int | None = IndexChoices.capacity,
         sections: Mapping[str, Any] | None = None,
         align: AlignConfig | None = None,
         shape: ShapeConfig | None = None,
         **configs: Any,
     ) -> None:
-        super().__init__(encoder, quantizer, policy, balanced)
+        super().__init__(encoder, quantizer, policy, balanced, capacity)
         sections = {**(sections or {}), **configs}
         for name, config in {quantizer: None, **sections}.items():
             expected = QUANTIZERS[name].config
@@ -95,10 +98,24 @@ class IndexConfig(IndexChoices):
                 raise ConfigError(
                     f"Expected the settings of {name} as {expected.__name__}, got {type(config).__name__}."
                 )
-        _ = POLICIES[policy]  # an unknown name is an error now, not after an hour of encoding
+        bounded = POLICIES[policy].bounded  # an unknown name is an error now, not after an hour of encoding
+        if capacity is not None and not bounded:
+            raise ConfigError(
+                f"index.capacity = {capacity} has no effect with the policy {policy}; choose --policy capacity, or "
+                "remove the setting."
+            )
+        if capacity is not None and capacity < 1:
+            raise ConfigError(f"index.capacity must be at least 1, got {capacity}.")
         object.__setattr__(self, "sections", MappingProxyType(sections))
         object.__setattr__(self, "align", align or AlignConfig())
         object.__setattr__(self, "shape", shape or ShapeConfig())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let builds in other processes receive it: a read-only mapping cannot be sent as it is."""
+        parts = {
+            name: getattr(self, name) for name in (*(field.name for field in fields(IndexChoices)), "align", "shape")
+        }
+        return _rebuilt, ({**parts, "sections": dict(self.sections)},)
 
     @classmethod
     def read(cls, sections: Mapping[str, Mapping[str, Any]]) -> "IndexConfig":
@@ -121,9 +138,24 @@ class IndexConfig(IndexChoices):
         return self.sections[name] if name in self.sections else QUANTIZERS[name].config()
 
     @property
-    def fit(self) -> QuantizerConfig:
-        """Settings of the quantiser in use."""
+    def room(self) -> int | None:
+        """Items that may share a SID; None where the policy does not bound them."""
+        return (self.capacity or CAPACITY) if POLICIES[self.policy].bounded else None
+
+    @property
+    def settings(self) -> SchemeConfig:
+        """Settings of the quantiser or other identifier scheme in use."""
         return self.section(self.quantizer)
+
+    @property
+    def fit(self) -> QuantizerConfig:
+        """Settings of the quantiser in use; for one that has latents and codebooks."""
+        return self.section(self.quantizer)
+
+
+def _rebuilt(parts: dict[str, Any]) -> IndexConfig:
+    """The configuration that `__reduce__` took apart."""
+    return IndexConfig(**parts)
 
 
 def with_shape(
@@ -134,11 +166,45 @@ def with_shape(
     dim: int | None = None,
     seed: int | None = None,
 ) -> IndexConfig:
-    """Set what all quantisers have in common, for each of them.
+    """Set what quantisers have in common, for each that has such a setting; the one in use must have it.
 
     >>> with_shape(IndexConfig(), codes=64).fit.codes
     64
     """
     options = {"levels": levels, "codes": codes, "dim": dim, "seed": seed}
     changes = {name: value for name, value in options.items() if value is not None}
-    return replace(config, sections={name: replace(config.section(name), **changes) for name in QUANTIZERS})
+    own = [field.name for field in fields(QUANTIZERS[config.quantizer].config)]
+    if unknown := [name for name in changes if name not in own]:
+        raise ConfigError(
+            f"The quantiser {config.quantizer} has no {unknown[0]}, so --{unknown[0]} has no effect. Remove it; its "
+            f"settings are: {', '.join(f'{config.quantizer}.{name}' for name in own)}."
+        )
+    return replace(config, sections={name: _with_known(config.section(name), changes) for name in QUANTIZERS})
+
+
+def _with_known(section: Any, changes: Mapping[str, Any]) -> Any:
+    """Settings with those of the changes that they have."""
+    known = {field.name for field in fields(section)}
+    return replace(section, **{name: value for name, value in changes.items() if name in known})
+
+
+def refuse_unused(config: IndexConfig, *, policy_stated: bool = False) -> None:
+    """Refuse settings that a scheme without latents and codebooks would ignore.
+
+    Args:
+        config: of the index.
+        policy_stated: whether the policy was chosen rather than left at its default.
+    """
+    if QUANTIZERS[config.quantizer].has_geometry:
+        return
+    ignored = {
+        "a shape by measurement (--shape auto)": config.shape.mode == "auto",
+        "alignment (align.enabled = on)": config.align.enabled == "on",
+        "balanced codes (--balanced)": config.balanced,
+        f"a collision policy (--policy {config.policy})": policy_stated or config.policy != IndexChoices.policy,
+    }
+    if stated := [what for what, is_stated in ignored.items() if is_stated]:
+        raise ConfigError(
+            f"{config.quantizer} makes identifiers without latents and codebooks, so {stated[0]} has no effect. Remove "
+            "it, or choose another quantiser, such as kmeans."
+        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int16
 
-from restd.codes import Codebooks, as_tensor, last_residuals
+from restd.codes import Codebooks, as_tensor, last_residuals, spaces
 from restd.codes.keys import pack
 
 _WORSE = 1.5
@@ -54,8 +54,13 @@ def measure_drift(
     edited: float,
 ) -> Drift:
     """Compare the rows from `before` on with those before it; `edited` is the share of new items that were moved."""
-    left = np.square(last_residuals(as_tensor(latents), as_tensor(raw), codebooks).numpy()).sum(1)
-    whole = np.square(latents.astype(np.float32)).sum(1)
+    residuals = last_residuals(as_tensor(latents), as_tensor(raw), codebooks)
+    if codebooks.space == "euclidean":
+        left = np.square(residuals.numpy()).sum(1)
+        whole = np.square(latents.astype(np.float32)).sum(1)
+    else:
+        left = spaces.squared_norms(residuals, codebooks.space).numpy()
+        whole = spaces.squared_norms(as_tensor(latents).float(), codebooks.space).numpy()
     keys = pack(raw, codebooks.sizes)
     shared_old, shared_new = _shared(keys[:before]), _shared(keys)[before:]
     return Drift(

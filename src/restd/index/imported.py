@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from restd._arrow import pc
-from restd.codes import MAX_CODES, Codebooks, as_tensor, assign, check_codes
+from restd.codes import MAX_CODES, Codebooks, as_tensor, assign, check_codes, spaces
+from restd.codes.ending import TERMINAL, stacked
 from restd.data.readers import column_names, first_row, read_batches, resolve_columns
 from restd.errors import DataError
 from restd.index.sid_index import SidIndex
@@ -39,9 +40,15 @@ def import_index(
         latents: `.npy` or safetensors [item, dim], row for row with the table.
         columns: other names for `id` and `sid`.
 
-    With one codebook fewer than levels, the last level is a disambiguation code.
+    With one codebook fewer than levels, the last level is a disambiguation code. In a list column SIDs may be of
+    unequal length; code 0 is kept for their end then, and there can be no codebooks.
     """
-    ids, sids = _read_codes(codes, columns or {})
+    ids, sids, ends = _read_codes(codes, columns or {})
+    if ends and (codebooks is not None or latents is not None):
+        raise DataError(
+            f"{codes} has SIDs of unequal length, which have no codebooks or latents. Expected one length with them, "
+            "or leave them out."
+        )
     books = None if codebooks is None else _read_codebooks(codebooks, sids)
     points = None if latents is None else to_latents(_read_array(latents, dims=2))
     sizes = _sizes(sids, books)
@@ -55,16 +62,20 @@ def import_index(
             raise DataError(f"{latents} has shape {points.shape}. Expected {expected}, row for row with {codes}.")
         if not np.isfinite(points).all():
             raise DataError(f"{latents} has values that are NaN, infinite or outside the range of float16 (±65,504).")
+    if points is not None and books is not None:
+        spaces.refuse_outside(as_tensor(points), books.space, what="Latents")
     levels = len(sizes) if books is None else books.levels
     raw = (
         assign(as_tensor(points), books).numpy()
         if books is not None and points is not None
         else sids[:, :levels].copy()
     )
-    return SidIndex(SidTable(ids, sids, sizes), raw, points, books, None, IMPORTED, {"imported": {"codes": codes.name}})
+    table = SidTable(ids, sids, sizes, ends=ends)
+    return SidIndex(table, raw, points, books, None, IMPORTED, {"imported": {"codes": codes.name}})
 
 
-def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray, Int16[np.ndarray, "item level"]]:
+def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray, Int16[np.ndarray, "item level"], bool]:
+    """Ids, codes, and whether code 0 ends an identifier."""
     available = column_names(path)
     names = resolve_columns(available, columns, required=("id",), optional=("sid",), path=path)
     batches = list(read_batches(path, rows=1 << 16))
@@ -78,11 +89,8 @@ def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray,
         raise DataError(f"{path}: column {names['id']!r} repeats an id. Expected one row per item.")
     if "sid" in names:
         values = [_codes_in(value) for value in table[names["sid"]].to_pylist()]
-        lengths = {len(value) for value in values}
-        if len(lengths) != 1:
-            raise DataError(
-                f"{path}: column {names['sid']!r} has SIDs of lengths {sorted(lengths)}. Expected one length."
-            )
+        if len({len(value) for value in values}) > 1:
+            return ids, _parse_unequal(values, path), True
     else:
         levels = [name for name in available if name != names["id"]]
         if not levels:
@@ -90,7 +98,7 @@ def _read_codes(path: Path, columns: Mapping[str, str]) -> tuple[pa.StringArray,
                 f"{path} has no codes. Expected a list column 'sid', or one column per level beside {names['id']!r}."
             )
         values = list(zip(*(table[name].to_pylist() for name in levels), strict=True))
-    return ids, _parse_codes(values, path)
+    return ids, _parse_codes(values, path), False
 
 
 def _codes_in(value: object) -> list:
@@ -101,13 +109,34 @@ def _codes_in(value: object) -> list:
 
 
 def _parse_codes(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
-    bad = next((row for row, value in enumerate(values) if not _are_integers(value)), None)
-    if bad is not None:
-        raise DataError(f"{path}: row {first_row(path) + bad} has a code that is not a whole number.")
+    _refuse_fractions(values, path)
     codes = np.array([[int(float(code)) for code in value] for value in values], dtype=np.int64)
     if codes.min(initial=0) < 0 or codes.max(initial=0) > MAX_CODES:
         raise DataError(f"{path} has codes from {codes.min()} to {codes.max()}. Expected 0 to {MAX_CODES}.")
     return codes.astype(np.int16)
+
+
+def _parse_unequal(values: list, path: Path) -> Int16[np.ndarray, "item level"]:
+    """Codes of SIDs of unequal length, filled up with the code that ends one."""
+    _refuse_fractions(values, path)
+    empty = next((row for row, value in enumerate(values) if not value), None)
+    if empty is not None:
+        raise DataError(f"{path}: row {first_row(path) + empty} has no codes. Expected at least one.")
+    codes = _parse_codes([[code for value in values for code in value]], path)[0]
+    if (codes == TERMINAL).any():
+        lengths = sorted({len(value) for value in values})
+        raise DataError(
+            f"{path} has SIDs of lengths {lengths}, and some have code {TERMINAL}, which ends a SID where lengths "
+            "differ. Add 1 to every code, or fill shorter SIDs up to one length."
+        )
+    parts = np.split(codes, np.cumsum([len(value) for value in values])[:-1])
+    return stacked([part.tolist() for part in parts]).astype(np.int16)
+
+
+def _refuse_fractions(values: list, path: Path) -> None:
+    bad = next((row for row, value in enumerate(values) if not _are_integers(value)), None)
+    if bad is not None:
+        raise DataError(f"{path}: row {first_row(path) + bad} has a code that is not a whole number.")
 
 
 def _are_integers(values: tuple | list) -> bool:

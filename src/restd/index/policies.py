@@ -18,6 +18,8 @@ class PolicyKind:
         unique_within: whether it gives every item a SID of its own without adding a level, so that a catalogue larger
             than the number of addresses is refused before anything is encoded.
         shares: whether items may keep sharing a SID; SIDs of older items then do not restrict those of new ones.
+        bounded: whether it reads `index.capacity`, the largest number of items that may share a SID.
+        source: the paper it is from; empty for our own.
     """
 
     name: str
@@ -25,8 +27,12 @@ class PolicyKind:
     resolve: Callable[..., Any]
     unique_within: bool = False
     shares: bool = False
+    bounded: bool = False
+    source: str = ""
 
 
+CAPACITY = 5
+"""Items that may share a SID under the policy `capacity`, where nothing else is said."""
 POLICIES: Registry[PolicyKind] = Registry("collision policy", group="policies")
 """Every collision policy that is installed. Listing it loads no torch."""
 
@@ -53,6 +59,7 @@ POLICIES.add(
         "sinkhorn_last",
         "The last code of each group is assigned again by a balanced plan; some items may still share a SID.",
         deferred(_HOME, "sinkhorn_last"),
+        source="Zheng et al. 2024, LC-Rec",
     )
 )
 POLICIES.add(
@@ -60,6 +67,16 @@ POLICIES.add(
         "suffix",
         "One more code, which has no codebook, numbers the items of each group, as in TIGER.",
         deferred(_HOME, "suffix"),
+        source="Rajput et al. 2023, TIGER",
     )
 )
 POLICIES.add(PolicyKind("none", "Items with the same codes share a SID.", deferred(_HOME, "none"), shares=True))
+POLICIES.add(
+    PolicyKind(
+        "capacity",
+        "At most index.capacity items share a SID; the others take the nearest last code, or SID, with room.",
+        deferred("restd.index.capacity", "capacity"),
+        source="Fu et al. 2026, FORGE",
+        bounded=True,
+    )
+)

@@ -5,11 +5,14 @@ from typing import Any
 
 import faiss
 import numpy as np
+import torch
 from jaxtyping import Float, Int, Int64
 
-from restd.codes import as_tensor, assign, last_residuals, nearest, trajectory
+from restd.codes import Space, as_tensor, assign, last_residuals, nearest, quantised, spaces, trajectory
+from restd.codes.ending import TERMINAL
 from restd.codes.keys import collision_groups, pack
 from restd.encode import Embeddings
+from restd.index.ball_search import BallSearch
 from restd.index.sid_index import SidIndex
 
 _ROWS = 65_536
@@ -19,7 +22,10 @@ _IDLE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class LevelQuality:
-    """One level of an index; fields that need codebooks are None where there are none."""
+    """One level of an index; fields that need codebooks are None where there are none.
+
+    Where identifiers may end early, a level is measured on the items that have a code there.
+    """
 
     level: int
     codes: int
@@ -91,8 +97,9 @@ def measure_quality(
     after, _ = collision_groups(pack(index.sids, index.sizes))
     stored = None
     if index.latents is not None and index.codebooks is not None:
-        left = last_residuals(as_tensor(index.latents), as_tensor(index.sids), index.codebooks).numpy()
-        stored = float(np.square(left).sum(1).mean() / _mean_square(index.latents))
+        left = last_residuals(as_tensor(index.latents), as_tensor(index.sids), index.codebooks)
+        squares = squared_lengths(left.numpy(), index.codebooks.space)
+        stored = float(squares.mean() / _mean_square(index.latents, index.codebooks.space))
     return IndexQuality(
         items=len(index),
         policy=index.policy,
@@ -117,8 +124,7 @@ def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20
     latents = index.quantizer.latents(vectors)
     codebooks = index.quantizer.codebooks
     points = as_tensor(latents)
-    left = last_residuals(points, assign(points, codebooks), codebooks)
-    decoded = (points.float() - left).numpy()
+    decoded = quantised(points, assign(points, codebooks), codebooks).numpy()
     rebuilt = index.quantizer.reconstruct(decoded)
     variance = np.square(originals - originals.mean(axis=0)).sum(1).mean()
     return float(np.square(rebuilt - originals).sum(1).mean() / variance)
@@ -127,24 +133,26 @@ def embedding_error(index: SidIndex, embeddings: Embeddings, *, sample: int = 20
 def _level(
     index: SidIndex, level: int, *, error: float | None, conflict: float | None, hits: float | None
 ) -> LevelQuality:
-    size = index.sizes[level]
-    counts = np.bincount(index.sids[:, level], minlength=size)
-    occupancy = _prefix_counts(index.sids[:, : level + 1], index.sizes[: level + 1])
+    counts = index.code_counts(level)
+    goes_on = index.sids[:, level] != TERMINAL if index.ends else slice(None)
+    occupancy = _prefix_counts(index.sids[goes_on, : level + 1], index.sizes[: level + 1])
     trie_depth = index.trie.depths[level]
     children = trie_depth.first_child.diff()
+    if index.ends:  # of the prefixes that some item goes on behind: codes ascend, so its last child is a real code
+        children = children[trie_depth.codes[trie_depth.first_child[1:].long() - 1] != TERMINAL]
     edited = float(index.edited[:, level].mean()) if level < index.raw.shape[1] else 0.0
     return LevelQuality(
         level=level + 1,
-        codes=size,
+        codes=len(counts),
         used=int((counts > 0).sum()),
         dead=int((counts == 0).sum()),
         perplexity=perplexity(counts),
         gini=gini(counts),
-        largest_share=float(counts.max() / counts.sum()),
+        largest_share=float(counts.max(initial=0) / max(counts.sum(), 1)),
         prefixes=len(occupancy),
-        items_per_prefix=float(occupancy.mean()),
-        largest_prefix=int(occupancy.max()),
-        single_child=float((children == 1).float().mean()),
+        items_per_prefix=float(occupancy.sum() / max(len(occupancy), 1)),
+        largest_prefix=int(occupancy.max(initial=0)),
+        single_child=float((children == 1).float().mean()) if len(children) else 0.0,
         error=error,
         edited=edited,
         conflict=conflict,
@@ -155,9 +163,11 @@ def _level(
 def perplexity(counts: Int[np.ndarray, "code"]) -> float:
     """How many equally used codes would be as varied.
 
-    >>> perplexity(np.array([5, 5, 0])), perplexity(np.array([7, 0, 0]))
-    (2.0, 1.0)
+    >>> perplexity(np.array([5, 5, 0])), perplexity(np.array([7, 0, 0])), perplexity(np.array([0, 0]))
+    (2.0, 1.0, 0.0)
     """
+    if not counts.any():
+        return 0.0
     shares = counts[counts > 0] / counts.sum()
     return round(float(np.exp(-(shares * np.log(shares)).sum())), 9)
 
@@ -165,9 +175,11 @@ def perplexity(counts: Int[np.ndarray, "code"]) -> float:
 def gini(counts: Int[np.ndarray, "code"]) -> float:
     """Inequality of counts.
 
-    >>> gini(np.array([5, 5, 5, 5])), round(gini(np.array([0, 0, 0, 20])), 2)
-    (0.0, 0.75)
+    >>> gini(np.array([5, 5, 5, 5])), round(gini(np.array([0, 0, 0, 20])), 2), gini(np.array([0, 0]))
+    (0.0, 0.75, 0.0)
     """
+    if not counts.any():
+        return 0.0
     ordered = np.sort(counts).astype(np.float64)
     ranks = np.arange(1, len(ordered) + 1)
     return float((2 * ranks - len(ordered) - 1) @ ordered / (len(ordered) * ordered.sum()))
@@ -177,11 +189,17 @@ def _prefix_counts(prefixes: Int[np.ndarray, "item level"], sizes: tuple[int, ..
     return np.unique(pack(prefixes, sizes), return_counts=True)[1]
 
 
-def _mean_square(latents: Float[np.ndarray, "item dim"]) -> float:
-    total = sum(
-        float(np.square(latents[start : start + _ROWS].astype(np.float32)).sum())
-        for start in range(0, len(latents), _ROWS)
-    )
+def squared_lengths(points: Float[np.ndarray, "*shape dim"], space: Space) -> Float[np.ndarray, "*shape"]:
+    """Squared lengths, in the ball squared distances from its centre."""
+    if space == "euclidean":
+        return np.square(points).sum(-1)
+    return spaces.squared_norms(torch.from_numpy(points), space).numpy()
+
+
+def _mean_square(latents: Float[np.ndarray, "item dim"], space: Space) -> float:
+    parts = (latents[start : start + _ROWS].astype(np.float32) for start in range(0, len(latents), _ROWS))
+    flat = space == "euclidean"
+    total = sum(float(np.square(part).sum() if flat else squared_lengths(part, space).sum()) for part in parts)
     return total / len(latents)
 
 
@@ -194,7 +212,10 @@ def _level_errors(index: SidIndex) -> list[float | None]:
     for start in range(0, len(index), _ROWS):
         rows = slice(start, start + _ROWS)
         steps = trajectory(as_tensor(index.latents[rows]), as_tensor(index.raw[rows]), index.codebooks)
-        sums += np.square(steps.numpy()).sum((0, 2))
+        if index.codebooks.space == "euclidean":
+            sums += np.square(steps.numpy()).sum((0, 2))
+        else:
+            sums += squared_lengths(steps.numpy(), index.codebooks.space).sum(0)
     return [float(value / sums[0]) for value in sums[1:]] + missing[index.codebooks.levels :]
 
 
@@ -209,7 +230,7 @@ def _conflicts(index: SidIndex) -> list[float | None]:
         stored = as_tensor(index.sids[rows])
         steps = trajectory(as_tensor(index.latents[rows]), stored, index.codebooks)
         for level in range(index.codebooks.levels):
-            best = nearest(steps[:, level], index.codebooks.level(level))
+            best = nearest(steps[:, level], index.codebooks.level(level), space=index.codebooks.space)
             counts[level] += int((best != stored[:, level]).sum())
     return [float(value / len(index)) for value in counts] + missing[index.codebooks.levels :]
 
@@ -218,9 +239,12 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
     if index.latents is None or len(index) <= neighbours:
         return [None] * len(index.sizes)
     rows = np.random.default_rng(seed).choice(len(index), min(queries, len(index)), replace=False)
-    search = faiss.IndexFlatL2(index.latents.shape[1])
-    for start in range(0, len(index), _ROWS):
-        search.add(index.latents[start : start + _ROWS].astype(np.float32))
+    if index.codebooks is None or index.codebooks.space == "euclidean":
+        search = faiss.IndexFlatL2(index.latents.shape[1])
+        for start in range(0, len(index), _ROWS):
+            search.add(index.latents[start : start + _ROWS].astype(np.float32))
+    else:
+        search = BallSearch(index.latents)
     _, neighbour_rows = search.search(index.latents[rows].astype(np.float32), neighbours + 1)
     itself = neighbour_rows == rows[:, None]
     itself[~itself.any(axis=1), -1] = True  # copies pushed it out of its own list: drop the farthest instead
@@ -232,9 +256,11 @@ def _neighbour_hits(index: SidIndex, *, queries: int, neighbours: int, seed: int
 
 def _warnings(index: SidIndex, levels: tuple[LevelQuality, ...], *, colliding: int) -> list[str]:
     warnings = []
-    for number, level in enumerate(levels):
-        raw = perplexity(np.bincount(index.raw[:, number]))  # repair spreads a collapse out, and would hide it
-        if level.codes > 1 and raw < max(1.5, _COLLAPSED * level.codes):
+    # a scheme decides itself what its levels are; there are no codes to choose, nor a quantiser to train otherwise
+    for number, level in enumerate(levels if index.scheme is None else ()):
+        # repair spreads a collapse out, and would hide it
+        raw = level.perplexity if index.ends else perplexity(np.bincount(index.raw[:, number]))
+        if level.codes > 1 and level.used and raw < max(1.5, _COLLAPSED * level.codes):
             warnings.append(
                 f"Level {level.level} has collapsed: its {level.codes} codes are used like {raw:.1f}. "
                 "Check whether most vectors are alike, train an RQ-VAE at a lower learning rate, or use fewer codes "

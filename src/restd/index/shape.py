@@ -286,7 +286,8 @@ def _try_depths(
             raw = assign_balanced(latents, books, seed=fit.seed)
         else:
             raw = assign(as_tensor(latents), books).numpy()
-        stored = POLICIES[config.policy].resolve(CollisionProblem(latents, raw, books)).sids
+        problem = CollisionProblem(latents, raw, books, capacity=config.room)
+        stored = POLICIES[config.policy].resolve(problem).sids
         kept = mean_reciprocal_rank(nearness(queries, reconstructed(stored, books)), valid)
         yield Trial(quantizer.codebooks.dim, levels, fit.codes, latents=whole, sids=kept)
 
@@ -333,7 +334,7 @@ def allowed_codes(config: IndexConfig, items: int) -> list[int]:
 
 def _depths(config: IndexConfig, codes: int, *, items: int) -> list[int]:
     """Numbers of levels whose addresses are enough for the catalogue, and not more than keys can hold."""
-    least = items if POLICIES[config.policy].unique_within else 1
+    least = items if POLICIES[config.policy].unique_within else -(-items // config.room) if config.room else 1
     return sorted(levels for levels in set(config.shape.levels) if least <= codes**levels <= _MOST_ADDRESSES)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Float, Float16, Int16, Int32
+from jaxtyping import Bool, Float, Float16, Int16, Int32, Int64
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
 from restd.codes import Codebooks, Trie, as_tensor, assign, trajectory
+from restd.codes.ending import TERMINAL
 from restd.errors import ArtifactError, ConfigError, DataError
 from restd.index.collisions import CollisionProblem
 from restd.index.drift import Drift, measure_drift
@@ -36,7 +37,7 @@ class SidIndex:
     Args:
         table: item ids and stored SIDs.
         raw: codes as first assigned, before collisions were resolved.
-        latents: what was quantised; None for imported SIDs without geometry.
+        latents: what was quantised, or where a scheme without codebooks sees the items; None where there is neither.
         codebooks: codewords; None likewise. A level of the table beyond them is a disambiguation code.
         quantizer: maps embeddings to latents, so that items can be added; None for imported indexes.
         policy: how collisions were resolved, and how those of added items will be.
@@ -45,6 +46,7 @@ class SidIndex:
             those of the last time may be gone, and a model may have been trained on them.
         came_in: generation in which each item came, row for row; None where all came when the index was built. Four
             bytes an item, as a service that adds items one by one passes 32,767 times.
+        capacity: items that may share a SID, also when more are added; None where the policy does not bound them.
     """
 
     table: SidTable
@@ -56,6 +58,7 @@ class SidIndex:
     origin: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
     came_in: Int32[np.ndarray, "item"] | None = None
+    capacity: int | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -69,6 +72,28 @@ class SidIndex:
     def sizes(self) -> tuple[int, ...]:
         """Codes of each stored level."""
         return self.table.sizes
+
+    @property
+    def ends(self) -> bool:
+        """Whether code 0 ends an identifier, so that they may be of unequal length."""
+        return self.table.ends
+
+    def code_counts(self, level: int) -> Int64[np.ndarray, "code"]:
+        """Number of items that have each code of a level; of a code that only ends identifiers, none is counted."""
+        counts = np.bincount(self.sids[:, level], minlength=self.sizes[level])
+        return counts[TERMINAL + 1 :] if self.ends else counts
+
+    @property
+    def scheme(self) -> str | None:
+        """Name of the scheme that made the identifiers without latents and codebooks; None for other indexes."""
+        return self.origin.get("scheme", {}).get("name")
+
+    @property
+    def why_no_quantizer(self) -> str:
+        """Why there is no quantiser where there is none, as the end of a sentence about the index."""
+        if self.scheme is None:
+            return "was imported without a quantiser"
+        return f"has the identifiers of {self.scheme}, a scheme without a quantiser"
 
     @property
     def edited(self) -> Bool[np.ndarray, "item rq_level"]:
@@ -88,6 +113,12 @@ class SidIndex:
     def latents_and_codebooks(self) -> tuple[Float16[np.ndarray, "item dim"], Codebooks]:
         """Latents and codebooks; an error where the index has none."""
         if self.latents is None or self.codebooks is None:
+            if self.scheme is not None:
+                raise ConfigError(
+                    f"The identifiers of {self.scheme} come without latents and codebooks, so there are no residuals. "
+                    "Choose what needs none, such as the objective base, or build an index with another quantiser, "
+                    "such as kmeans."
+                )
             raise ConfigError(
                 "This index was imported without latents or codebooks, so it has no residuals. Import it again with "
                 "--codebooks and --latents, or build one with restd index build."
@@ -101,11 +132,19 @@ class SidIndex:
         return trajectory(as_tensor(latents[rows]), as_tensor(self.sids[rows]), codebooks).numpy()
 
     def layout(self) -> dict[str, Any]:
-        """What a trained model is bound to: codebooks and level sizes, whatever the items."""
-        return {
+        """What a trained model is bound to: codebooks and level sizes, whatever the items.
+
+        Of identifiers that may end early it says so; of a scheme without codebooks it has what the scheme made.
+        """
+        layout: dict[str, Any] = {
             "sizes": list(self.sizes),
             "codebooks": None if self.codebooks is None else self.codebooks.fingerprint(),
         }
+        if self.ends:
+            layout["ends"] = True
+        if self.scheme is not None:
+            layout["identifiers"] = self.origin.get("identifiers")
+        return layout
 
     def add(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> tuple["SidIndex", Drift]:
         """Give new items Semantic IDs with the codebooks as they are; items already there keep theirs.
@@ -122,9 +161,12 @@ class SidIndex:
     def place(self, ids: Sequence[str], vectors: Float[np.ndarray, "item input"]) -> Placement:
         """Find the rows that new items get beside those that are there, without adding them."""
         if self.quantizer is None:
-            raise ConfigError(
-                "This index was imported without a quantiser, so no items can be added. Build an index instead."
-            )
+            if self.scheme is not None:
+                raise ConfigError(
+                    f"The scheme {self.scheme} names all items of a catalogue at once and cannot place new ones. Build "
+                    "an index of the old and new items together, and train a model for it."
+                )
+            raise ConfigError(f"This index {self.why_no_quantizer}, so no items can be added. Build an index instead.")
         _, codebooks = self.latents_and_codebooks()
         self._check_vectors(ids, vectors)
         latents = self.quantizer.latents(vectors)
@@ -132,16 +174,17 @@ class SidIndex:
         codes = assign(as_tensor(latents), codebooks).numpy()
         policy = POLICIES[self.policy]
         occupied = None if policy.shares else self.sids
-        resolution = policy.resolve(CollisionProblem(latents, codes, codebooks, occupied=occupied, sizes=self.sizes))
+        problem = CollisionProblem(latents, codes, codebooks, occupied, self.sizes, self.capacity)
+        resolution = policy.resolve(problem)
         return Placement(latents, codes, resolution.sids, np.full(len(ids), self.generation + 1, np.int32))
 
     def append(self, ids: Sequence[str], placement: Placement) -> "SidIndex":
         """Return an index with placed items behind the others; the caller vouches that their ids are new."""
         latents, _ = self.latents_and_codebooks()
-        table = SidTable(
-            pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
-            np.concatenate([self.sids, placement.sids]),
-            self.sizes,
+        table = replace(
+            self.table,
+            ids=pa.concat_arrays([self.table.ids, pa.array(list(ids), pa.string())]),
+            sids=np.concatenate([self.sids, placement.sids]),
         )
         return replace(
             self,
@@ -162,7 +205,7 @@ class SidIndex:
 
     def subset(self, keep: Bool[np.ndarray, "item"]) -> "SidIndex":
         """Return an index of the kept rows, which may be none."""
-        table = SidTable(self.table.ids.filter(pa.array(keep)), self.sids[keep], self.sizes)
+        table = replace(self.table, ids=self.table.ids.filter(pa.array(keep)), sids=self.sids[keep])
         latents = None if self.latents is None else self.latents[keep]
         came_in = None if self.came_in is None else self.came_in[keep]
         return replace(self, table=table, raw=self.raw[keep], latents=latents, came_in=came_in)
@@ -187,6 +230,8 @@ class SidIndex:
             "origin": dict(self.origin),
             "quantizer": None if self.quantizer is None else dict(self.quantizer.settings),
         }
+        if self.capacity is not None:
+            settings["capacity"] = self.capacity
         items = pa.table({"id": self.table.ids, "sid": _lists_of(self.sids), "raw": _lists_of(self.raw)})
         if self.generation:  # an index that never grew is stored as it always was, under the same content hash
             settings["generation"] = self.generation
@@ -209,7 +254,9 @@ class SidIndex:
         artifact = open_artifact(folder, kind=KIND, schema=SCHEMA)
         settings, files = artifact.manifest.settings, artifact.manifest.files
         items = artifact.table("items")
-        table = SidTable(items["id"].combine_chunks(), _codes_of(items["sid"]), tuple(settings["layout"]["sizes"]))
+        layout = settings["layout"]
+        ids, sids = items["id"].combine_chunks(), _codes_of(items["sid"])
+        table = SidTable(ids, sids, tuple(layout["sizes"]), ends=layout.get("ends", False))
         raw = _codes_of(items["raw"])
         latents = artifact.tensors("latents")["latents"] if "latents.safetensors" in files else None
         codebooks = quantizer = None
@@ -227,9 +274,8 @@ class SidIndex:
                 )
         generation = settings.get("generation", 0)
         came_in = items[_GENERATION].to_numpy() if _GENERATION in items.column_names else None
-        return cls(
-            table, raw, latents, codebooks, quantizer, settings["policy"], settings["origin"], generation, came_in
-        )
+        state = (settings["policy"], settings["origin"], generation, came_in, settings.get("capacity"))
+        return cls(table, raw, latents, codebooks, quantizer, *state)
 
 
 def _lists_of(codes: Int16[np.ndarray, "item level"]) -> pa.FixedSizeListArray:

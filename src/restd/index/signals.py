@@ -37,7 +37,7 @@ def gather_signals(
     train = _no_pairs(embeddings.dim)
     if "queries" in kind.needs:
         train = _judged_queries(catalog, embeddings, judgments, config, notify=notify)
-    rows = choose_rows(embeddings.items, train.item, most=most, seed=config.fit.seed)
+    rows = choose_rows(embeddings.items, train.item, most=most, seed=config.settings.seed)
     vectors, train = vectors_of(embeddings, rows), train.within(rows)
     categories = None
     if "categories" in kind.needs:

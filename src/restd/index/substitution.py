@@ -11,6 +11,7 @@ from torch import Tensor
 
 from restd.codes import Codebooks, as_tensor, last_residuals
 from restd.codes.keys import radices
+from restd.index.ball_substitution import all_ball_substitutions, all_errors
 
 _SHORTLIST = 4096
 
@@ -29,6 +30,21 @@ def nearest_substitutions(
     errors.
     """
     offsets = np.cumsum([0, *codebooks.sizes])
+    flat = codebooks.space == "euclidean"
+    errors = _flat_errors(latents, codes, codebooks, offsets) if flat else all_errors(latents, codes, codebooks)
+    shortest = min(count, errors.shape[1] - codebooks.levels)
+    column = torch.topk(errors, shortest, dim=1, largest=False).indices.numpy()
+    level = np.searchsorted(offsets, column, side="right") - 1
+    change = column - offsets[level] - np.take_along_axis(codes, level, axis=1)
+    return keys[:, None] + change * radices(codebooks.sizes)[level]
+
+
+def _flat_errors(
+    latents: Float[np.ndarray, "item dim"],
+    codes: Int[np.ndarray, "item level"],
+    codebooks: Codebooks,
+    offsets: Int64[np.ndarray, "level_plus_one"],
+) -> Float[Tensor, "item change"]:
     errors = torch.empty(len(codes), int(offsets[-1]))
     leftover = last_residuals(as_tensor(latents), as_tensor(codes), codebooks)
     rows = torch.arange(len(codes))
@@ -41,11 +57,7 @@ def nearest_substitutions(
         error += book.square().sum(1)
         error += target.square().sum(1, keepdim=True)
         error[rows, own] = torch.inf
-    shortest = min(count, errors.shape[1] - codebooks.levels)
-    column = torch.topk(errors, shortest, dim=1, largest=False).indices.numpy()
-    level = np.searchsorted(offsets, column, side="right") - 1
-    change = column - offsets[level] - np.take_along_axis(codes, level, axis=1)
-    return keys[:, None] + change * radices(codebooks.sizes)[level]
+    return errors
 
 
 def all_substitutions(
@@ -60,6 +72,9 @@ def all_substitutions(
     >>> list(all_substitutions(np.array([0.2]), np.array([0, 1]), books))  # own key 1
     [0, 3, 2]
     """
+    if codebooks.space != "euclidean":
+        yield from all_ball_substitutions(latent, codes, codebooks)
+        return
     around = _Neighbourhood.of(codes, codebooks)
     leftover = last_residuals(as_tensor(latent[None]), as_tensor(codes[None]), codebooks)[0]
     for changes in range(1, min(2, codebooks.levels) + 1):

@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int16, Int64
+from jaxtyping import Int, Int16, Int64
 
+from restd.codes.ending import TERMINAL, check_ended, without_padding
 from restd.codes.keys import pack
 from restd.errors import DataError
 
@@ -19,11 +20,22 @@ class SidTable:
     >>> table = SidTable(pa.array(["mug", "cup"]), np.array([[0, 1], [2, 0]], np.int16), (4, 4))
     >>> table.sid("cup"), table.items((0, 1)), table.items((3, 3))
     ((2, 0), ['mug'], [])
+
+    With `ends`, code 0 ends an identifier, so that they may be of unequal length; `sids` are filled up with it.
+
+    >>> table = SidTable(pa.array(["mug", "cup"]), np.array([[1, 0], [1, 2]], np.int16), (4, 4), ends=True)
+    >>> table.sid("mug"), table.items((1,)), table.items((1, 2))
+    ((1,), ['mug'], ['cup'])
     """
 
     ids: pa.StringArray
     sids: Int16[np.ndarray, "item level"]
     sizes: tuple[int, ...]
+    ends: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ends:
+            check_ended(self.sids, self.sizes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -38,11 +50,21 @@ class SidTable:
             ) from error
 
     def sid(self, item: str) -> tuple[int, ...]:
-        """SID of an item."""
-        return tuple(int(code) for code in self.sids[self.rows([item])[0]])
+        """SID of an item, without what fills up a shorter one."""
+        return self.shown(self.rows([item]))[0]
+
+    def shown(self, rows: Int[np.ndarray, "row"]) -> list[tuple[int, ...]]:
+        """SIDs of rows for people: without what fills up shorter ones."""
+        sids = map(tuple, self.sids[rows].tolist())
+        return [without_padding(sid) for sid in sids] if self.ends else list(sids)
 
     def items(self, sid: Sequence[int]) -> list[str]:
-        """Items that hold a SID, in row order; none for a SID that is not stored."""
+        """Items that hold a SID, in row order; none for a SID that is not stored.
+
+        A SID that ends early may be given with or without the codes that fill it up.
+        """
+        if self.ends:
+            sid = (*sid, *[TERMINAL] * (len(self.sizes) - len(sid)))
         fits = len(sid) == len(self.sizes) and all(0 <= code < size for code, size in zip(sid, self.sizes, strict=True))
         if not fits:
             return []

@@ -11,6 +11,7 @@ from restd.models.tiger import TigerBackbone, TigerConfig
 from restd.data.categories import Categories
 from restd.models.categories import CategorySettings, induce
 from restd.models.contract import Backbone, Memory, Output, load_weights
+from restd.models.ending_stepper import EndingStepper, make_stepper
 from restd.models.inputs import SidHistories
 from restd.models.registry import (
     BACKBONES,
@@ -45,6 +46,7 @@ __all__ = [
     "CategorySettings",
     "CompactBackbone",
     "CompactConfig",
+    "EndingStepper",
     "Memory",
     "ModelConfig",
     "Output",
@@ -60,6 +62,7 @@ __all__ = [
     "kind_of",
     "load_weights",
     "make_backbone",
+    "make_stepper",
     "open_model",
     "read_backbone",
     "read_description",

@@ -85,7 +85,7 @@ class CalirBackbone(Backbone):
     kind = "calir"
 
     def __init__(self, body: Backbone, categories: Categories, config: CalirConfig, *, seed: int) -> None:
-        super().__init__(body.sizes, body.width, config)
+        super().__init__(body.sizes, body.width, config, ends=body.ends)
         if body.config.steps != config.depth or categories.depth != config.depth:
             raise ConfigError(
                 f"CaLIR's body must have as many latent steps, and the categories as many depths, as calir.depth "
@@ -158,9 +158,10 @@ class CalirBackbone(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """As the body does."""
-        return self.body.soft_sid_loss(output, targets, allowed=allowed)
+        return self.body.soft_sid_loss(output, targets, allowed=allowed, weights=weights)
 
     def route(self, memory: Memory, *, width: int) -> Int64[Tensor, "row width"] | None:
         """The likeliest deepest categories; None for a width of 0, which is the whole catalogue."""
@@ -218,5 +219,6 @@ BACKBONES.add(
         read=_read,
         body=lambda config: config.body,
         routes=True,
+        source="Category-guided Latent Intent Reasoning, the retriever of the ResTD paper",
     )
 )

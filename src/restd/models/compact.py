@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
+from restd.config import OPTIONAL
 from restd.encode import (
     Encoder,
     Inputs,
@@ -51,6 +52,8 @@ class CompactConfig:
         geometry: start as good as the index: add to each level's logits how near its codewords are to what the codes so
             far left of the query's own latent; `auto` where the index can say how it projects queries.
         geometry_rate: learning rate of the projection that gives this latent, as a share of the decoder's.
+        codewords: start each level's output embeddings from the index's codewords, as RIPOR does. Unlike `geometry` it
+            adds nothing to the logits: only the first weights differ.
     """
 
     encoder: str = "index"
@@ -65,6 +68,7 @@ class CompactConfig:
     steps: int = 0
     geometry: bool | Literal["auto"] = False
     geometry_rate: float = 0.1
+    codewords: bool = field(default=False, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.heads < 1 or self.width % self.heads:
@@ -94,6 +98,7 @@ class CompactBackbone(Backbone):
         config: settings.
         seed: random seed of the first weights.
         geometry: of the index, with `config.geometry` and only then.
+        ends: whether code 0 ends an identifier.
 
     >>> import torch
     >>> from restd.encode import fit_tfidf_svd
@@ -114,13 +119,14 @@ class CompactBackbone(Backbone):
         *,
         seed: int,
         geometry: LatentGeometry | None = None,
+        ends: bool = False,
     ) -> None:
         if config.geometry is not (geometry is not None):
             raise ConfigError(
                 f"compact.geometry is {config.geometry}, but the geometry of an index was "
                 f"{'not ' if geometry is None else ''}given; make the model with make_backbone."
             )
-        super().__init__(sizes, config.width + (0 if geometry is None else geometry.shape.dim), config)
+        super().__init__(sizes, config.width + (0 if geometry is None else geometry.shape.dim), config, ends=ends)
         self._trained: SentenceTransformerEncoder | None = None
         if config.tune_encoder:
             self._trained = _trainable(encoder)
@@ -189,8 +195,8 @@ class CompactBackbone(Backbone):
         return self.decoder.logits(own) + self.geometry.logits(residuals)
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy over levels; there is no end to predict."""
-        return code_loss(self.logits(output.states), sids)
+        """Mean cross-entropy over levels; there is no end of the sequence to predict."""
+        return code_loss(self.logits(output.states), self.learned(sids, sids))
 
     @property
     def soft_targets(self) -> bool:
@@ -203,9 +209,10 @@ class CompactBackbone(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Mean cross-entropy over levels; there is no end to predict."""
-        return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
+        """Mean cross-entropy over levels; there is no end of the sequence to predict."""
+        return soft_code_loss(self.logits(output.states), targets, allowed=allowed, weights=weights, ends=self.ends)
 
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
         """Copy the decoder's weights for decoding level by level."""
@@ -236,7 +243,11 @@ def _make(config: ModelConfig, context: BuildContext) -> CompactBackbone:
                 raise
             logger.warning("The decoder starts without the geometry of the index. %s", error)
         own = replace(own, geometry=geometry is not None)
-    return CompactBackbone(encoder, context.index.sizes, own, seed=context.seed, geometry=geometry)
+    index = context.index
+    made = CompactBackbone(encoder, index.sizes, own, seed=context.seed, geometry=geometry, ends=index.ends)
+    if own.codewords:
+        made.decoder.start_from_codewords(index.latents_and_codebooks()[1].values.float(), seed=context.seed)
+    return made
 
 
 def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone:
@@ -245,7 +256,8 @@ def _read(artifact: Artifact, description: Mapping[str, Any]) -> CompactBackbone
     sizes, geometry = tuple(description["sizes"]), None
     if config.geometry:
         geometry = LatentGeometry(sizes, GeometryShape.read(description["geometry"]))
-    return load_weights(CompactBackbone(encoder, sizes, config, seed=0, geometry=geometry), artifact)
+    ends = description.get("ends", False)
+    return load_weights(CompactBackbone(encoder, sizes, config, seed=0, geometry=geometry, ends=ends), artifact)
 
 
 BACKBONES.add(

@@ -33,6 +33,28 @@ class DecoderShape:
     steps: int
 
 
+def fit_width(points: Float[Tensor, "point dim"], width: int, *, seed: int) -> Float[Tensor, "point {width}"]:
+    """Points in a space of another width, with their inner products as far as it can keep them.
+
+    At the same width they stay as they are. A wider space has room for all inner products: the axes are random,
+    orthogonal directions of it. In a narrower one the points are given by their coordinates along the principal
+    directions, which is the best fit of that rank in the sense of least squares.
+
+    >>> points = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    >>> wide = fit_width(points, 5, seed=0)
+    >>> [round(value, 3) for value in (wide @ wide.T).flatten().tolist()]
+    [25.0, 8.0, 8.0, 4.0]
+    """
+    dim = points.shape[1]
+    if width == dim:
+        return points
+    if width > dim:
+        drawn = torch.randn(width, dim, generator=torch.Generator().manual_seed(seed))
+        return points @ torch.linalg.qr(drawn).Q.T.to(points)
+    directions = torch.linalg.svd(points, full_matrices=False).Vh[:width]
+    return nn.functional.pad(points @ directions.T, (0, width - len(directions)))
+
+
 class Attention(nn.Module):
     """Multi-head attention whose keys and values are made by one call and used by another."""
 
@@ -107,6 +129,17 @@ class CodeDecoder(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
         self.code_mask: Tensor
         self.register_buffer("code_mask", code_mask(sizes), persistent=False)
+
+    @torch.no_grad()
+    def start_from_codewords(self, codewords: Float[Tensor, "_ _ dim"], *, seed: int) -> None:
+        """Let the output embeddings of codes that have a codeword begin as that codeword, mapped to the own width.
+
+        Codes without one, such as those of a disambiguation level, keep what was drawn.
+        """
+        levels, codes, _ = codewords.shape
+        flat = fit_width(codewords.flatten(0, 1), self.shape.width, seed=seed)
+        known = self.code_mask[:levels, :codes]
+        self.out[:levels, :codes][known] = flat.unflatten(0, (levels, codes))[known]
 
     def forward(self, memory: Memory, sids: Int64[Tensor, "row given"]) -> Output:
         """States that predict each code; latent steps come first, each fed the state of the one before.

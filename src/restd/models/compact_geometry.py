@@ -116,6 +116,12 @@ class LatentGeometry(nn.Module):
             limit: where longer texts are cut.
         """
         latents, codebooks = index.latents_and_codebooks()
+        if codebooks.space != "euclidean":
+            raise ConfigError(
+                "compact.geometry scores codes by straight distances, but the codebooks of this index are of the "
+                f"space {codebooks.space}. Leave compact.geometry off, or build an index with a flat quantiser "
+                "(kmeans)."
+            )
         recorded = index.origin.get("encoder")
         if index.quantizer is None or recorded is None or "file" in recorded or not same_encoder(encoder, recorded):
             raise ConfigError(

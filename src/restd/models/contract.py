@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from restd._arrow import pc
 from restd.artifacts import Artifact
 from restd.artifacts.store import Writer
+from restd.codes.ending import is_padding
 from restd.config import plain
 from restd.data import Query
 from restd.data.categories import Categories
@@ -26,6 +27,9 @@ from restd.models.categories import CategorySettings
 from restd.models.decode_protocol import Memory, Normalizer, Stepper
 from restd.models.inputs import only_texts
 from restd.models.prefix_stepper import PrefixStepper
+
+IGNORED = -100
+"""A target that a cross-entropy leaves out of its mean, as torch has it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,14 +74,15 @@ class Backbone(nn.Module, ABC):
         sizes: codes of each level.
         width: width of the decoder's states.
         config: its settings, a frozen dataclass.
+        ends: whether code 0 ends an identifier, so that Semantic IDs may be of unequal length.
     """
 
     kind: ClassVar[str]
     """Name of its entry in `BACKBONES`."""
 
-    def __init__(self, sizes: tuple[int, ...], width: int, config: Any) -> None:
+    def __init__(self, sizes: tuple[int, ...], width: int, config: Any, *, ends: bool = False) -> None:
         super().__init__()
-        self.sizes, self.width, self.config = sizes, width, config
+        self.sizes, self.width, self.config, self.ends = sizes, width, config, ends
         self.categories: Categories | None = None
         """Categories that a search can be restricted to, where the backbone knows any."""
         self.category_ids: pa.StringArray | None = None
@@ -107,7 +112,10 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
-        """The model's own generation loss, a mean over its positions (the end included where there is one)."""
+        """The model's own generation loss, a mean over its positions (the end included where there is one).
+
+        Where Semantic IDs end early, positions behind a terminal code have no part in it: see `learned`.
+        """
 
     @property
     def soft_targets(self) -> bool:
@@ -120,23 +128,38 @@ class Backbone(nn.Module, ABC):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """The generation loss with a distribution over the codes of each level in place of one code.
 
-        Where every distribution is a single code and nothing is disallowed, it is `sid_loss`.
+        Where every distribution is a single code, nothing is disallowed and all weights are equal, it is `sid_loss`.
+        Where Semantic IDs end early (`ends`), positions behind a terminal code come without any probability and have no
+        part in the mean.
 
         Args:
             output: of `states`, for whole Semantic IDs.
             targets: probabilities over each level's codes.
             allowed: codes among which the model chooses; scores of the others have no part in the loss.
+            weights: of the positions, for `position_mean`: one per level, and one for the end, which a backbone without
+                an end ignores.
         """
         raise ConfigError(
-            f"The backbone {self.kind} has no generation loss of soft targets. Leave train.multi_positive at 'off' and "
-            "train.loss_norm at 'full_vocab', or implement soft_sid_loss."
+            f"The backbone {self.kind} has no generation loss of soft targets. Leave train.multi_positive at 'off', "
+            "train.loss_norm at 'full_vocab', train.level_weights at 'even' and train.soft_credit at 0, or implement "
+            "soft_sid_loss."
         )
 
+    def learned(
+        self, targets: Int64[Tensor, "row level"], sids: Int64[Tensor, "row level"]
+    ) -> Int64[Tensor, "row level"]:
+        """Targets of a cross-entropy for the codes of `sids`, without the positions that follow with certainty."""
+        return targets.masked_fill(is_padding(sids), IGNORED) if self.ends else targets
+
     def stepper(self, *, normalizer: Normalizer = "full_vocab") -> Stepper:
-        """Copy what decodes level by level, as it is now and without dropout."""
+        """Copy what decodes level by level, as it is now and without dropout.
+
+        It knows nothing of identifiers that end early: `restd.models.make_stepper` gives one that does.
+        """
         return PrefixStepper(self)
 
     def prepare_queries(
@@ -147,7 +170,8 @@ class Backbone(nn.Module, ABC):
 
     def describe(self) -> dict[str, Any]:
         """What a manifest must say so that the backbone can be built again."""
-        return {"kind": self.kind, "body": self.kind, "config": plain(self.config), "sizes": list(self.sizes)}
+        own = {"kind": self.kind, "body": self.kind, "config": plain(self.config), "sizes": list(self.sizes)}
+        return {**own, "ends": True} if self.ends else own
 
     def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
         """Write the weights `state`, and whatever else it needs to be read again, into an artefact.
@@ -245,8 +269,12 @@ def soft_code_loss(
     targets: Float[Tensor, "row level code"],
     *,
     allowed: Bool[Tensor, "row level code"] | None = None,
+    weights: Float[Tensor, "position"] | None = None,
+    ends: bool = False,
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of distributions over the codes, among those that are allowed.
+
+    With `ends`, the mean is over the positions that have any probability.
 
     >>> logits, targets = torch.zeros(1, 1, 4), torch.tensor([[[0.5, 0.5, 0.0, 0.0]]])
     >>> float(soft_code_loss(logits, targets).exp()), float(soft_code_loss(logits, targets, allowed=targets > 0).exp())
@@ -255,7 +283,44 @@ def soft_code_loss(
     scores = logits.float()
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
-    return -expected_score(scores.log_softmax(dim=-1), targets).mean()
+    losses = -expected_score(scores.log_softmax(dim=-1), targets)
+    return position_mean(losses, weights, learned=has_targets(targets) if ends else None)
+
+
+def has_targets(targets: Float[Tensor, "*batch code"]) -> Bool[Tensor, "*batch"]:
+    """Which positions have a distribution to learn; those behind an identifier's end have none."""
+    return targets.sum(dim=-1) > 0
+
+
+def position_mean(
+    losses: Float[Tensor, "row position"],
+    weights: Float[Tensor, "_"] | None = None,
+    *,
+    learned: Bool[Tensor, "row position"] | None = None,
+) -> Float[Tensor, ""]:
+    """Mean over rows and positions, weighted by as many of the weights as there are positions.
+
+    Weights are scaled to a mean of one, so that only their ratios count.
+
+    Args:
+        losses: of each position; 0 where nothing is learned.
+        weights: of the positions; None where they count the same.
+        learned: where there is something to learn; None for everywhere.
+
+    >>> losses, learned = torch.tensor([[3.0, 1.0], [1.0, 0.0]]), torch.tensor([[True, True], [True, False]])
+    >>> float(position_mean(losses)), round(float(position_mean(losses, learned=learned)), 3)
+    (1.25, 1.667)
+    >>> float(position_mean(losses, torch.tensor([6.0, 2.0, 1.0]))), round(
+    ...     float(position_mean(losses, torch.tensor([6.0, 2.0, 1.0]), learned=learned)), 3
+    ... )
+    (1.625, 1.857)
+    """
+    if weights is None:
+        return losses.mean() if learned is None else losses.sum() / learned.sum()
+    own = weights[: losses.shape[1]]
+    if learned is None:
+        return (losses * (own / own.mean())).mean()
+    return (losses * own).sum() / (own * learned).sum()
 
 
 def expected_score(

@@ -53,6 +53,7 @@ class BackboneKind:
         body: for a backbone that is built around another: the other's name, from the settings.
         latent_steps: whether its settings have `steps`, latent steps before the first code.
         routes: whether it knows categories, as `Backbone.routes` says of a model that was built.
+        source: the paper it is from; empty for our own.
     """
 
     name: str
@@ -66,6 +67,7 @@ class BackboneKind:
     body: Callable[[Any], str] | None = None
     latent_steps: bool = False
     routes: bool = False
+    source: str = ""
 
 
 BACKBONES: Registry[BackboneKind] = Registry("backbone", group="backbones")
@@ -164,7 +166,14 @@ class ModelConfig:
 
 def make_backbone(config: ModelConfig, context: BuildContext) -> Backbone:
     """Build a backbone with first weights."""
-    return config.kind.make(config, context)
+    backbone = config.kind.make(config, context)
+    if backbone.ends != context.index.ends:
+        raise ConfigError(
+            f"The Semantic IDs of this index are of unequal length, and the backbone {backbone.kind} does not know "
+            "that a code can end them. Choose another backbone, or let it pass ends=index.ends to Backbone and learn "
+            "nothing behind the end (Backbone.learned)."
+        )
+    return backbone
 
 
 def default_backbone(task: Task) -> str:

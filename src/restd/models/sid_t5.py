@@ -16,6 +16,8 @@ from restd.models.contract import (
     Output,
     code_mask,
     expected_score,
+    has_targets,
+    position_mean,
     refuse_bad_steps,
     soft_code_loss,
 )
@@ -33,12 +35,20 @@ class SidT5(Backbone):
         sizes: codes of each level.
         config: settings of the one who inherits.
         steps: latent steps before the first code; 0 for none.
+        ends: whether code 0 ends an identifier.
     """
 
     def __init__(
-        self, model: Any, tokens: Int64[Tensor, "level code"], sizes: tuple[int, ...], config: Any, *, steps: int
+        self,
+        model: Any,
+        tokens: Int64[Tensor, "level code"],
+        sizes: tuple[int, ...],
+        config: Any,
+        *,
+        steps: int,
+        ends: bool = False,
     ) -> None:
-        super().__init__(sizes, model.config.d_model, config)
+        super().__init__(sizes, model.config.d_model, config, ends=ends)
         refuse_bad_steps(steps)
         self.steps = steps
         self.model: Any = model
@@ -108,19 +118,25 @@ class SidT5(Backbone):
         targets: Float[Tensor, "row level code"],
         *,
         allowed: Bool[Tensor, "row level code"] | None = None,
+        weights: Float[Tensor, "position"] | None = None,
     ) -> Float[Tensor, ""]:
         """Over the whole vocabulary, and the end where there is one; over the allowed codes alone where they are given.
 
         Nothing but the end is allowed behind a whole Semantic ID, so that it costs nothing then.
         """
         if allowed is not None:
-            return soft_code_loss(self.logits(output.states), targets, allowed=allowed)
+            return soft_code_loss(self.logits(output.states), targets, allowed=allowed, weights=weights, ends=self.ends)
         scores = self.vocabulary_logits(output.states).float().log_softmax(dim=-1)
         losses = -expected_score(scores.gather(2, self.tokens.expand(len(scores), -1, -1)), targets)
         if output.ending is not None:
             end = self.vocabulary_logits(output.ending).float().log_softmax(dim=-1)[:, self.model.config.eos_token_id]
             losses = torch.cat([losses, -end[:, None]], dim=1)
-        return losses.mean()
+        if not self.ends:
+            return position_mean(losses, weights)
+        learned = has_targets(targets)
+        if output.ending is not None:
+            learned = torch.cat([learned, learned.new_ones(len(learned), 1)], dim=1)
+        return position_mean(losses, weights, learned=learned)
 
     @property
     def output_scale(self) -> float:

@@ -69,6 +69,8 @@ def refuse_other_layout(artifact: Artifact, index: SidIndex) -> None:
         return
     if own["sizes"] != other["sizes"]:
         differs = f"levels of {own['sizes']} codes, but the index has {other['sizes']}"
+    elif own["codebooks"] == other["codebooks"]:
+        differs = "other identifiers of the same shape"
     else:
         differs = f"codebooks {str(own['codebooks'])[:8]}, but the index has {str(other['codebooks'])[:8]}"
     raise ArtifactError(

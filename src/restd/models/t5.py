@@ -70,15 +70,19 @@ class T5Backbone(SidT5):
 
     kind = "t5"
 
-    def __init__(self, model: nn.Module, tokenizer: Any, sizes: tuple[int, ...], config: T5Config) -> None:
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, sizes: tuple[int, ...], config: T5Config, *, ends: bool = False
+    ) -> None:
         tokens = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
         for level, size in enumerate(sizes):
             tokens[level, :size] = torch.tensor(tokenizer.convert_tokens_to_ids(code_tokens(level, size)))
-        super().__init__(model, tokens, sizes, config, steps=config.steps)
+        super().__init__(model, tokens, sizes, config, steps=config.steps, ends=ends)
         self.tokenizer = tokenizer
 
     @classmethod
-    def made(cls, sizes: tuple[int, ...], config: T5Config, *, texts: Sequence[str] = (), seed: int) -> "T5Backbone":
+    def made(
+        cls, sizes: tuple[int, ...], config: T5Config, *, texts: Sequence[str] = (), seed: int, ends: bool = False
+    ) -> "T5Backbone":
         """Load a pretrained model, or make a fresh one whose tokenizer is trained on `texts`, and add the codes."""
         if config.model == FRESH:
             model, tokenizer = _fresh(config, texts, seed)
@@ -91,7 +95,7 @@ class T5Backbone(SidT5):
         if len(tokenizer) > model.config.vocab_size:
             _make_room(model, len(tokenizer))
         _draw_new_embeddings(model, tokenizer.convert_tokens_to_ids([*ROLES.values(), *new]), seed)
-        return cls(model, tokenizer, sizes, config)
+        return cls(model, tokenizer, sizes, config, ends=ends)
 
     def write(self, writer: Writer, state: Mapping[str, Tensor], ids: pa.StringArray) -> None:
         """Model and tokenizer, as plain `transformers` loads them."""
@@ -107,12 +111,15 @@ class T5Backbone(SidT5):
         return Ragged.of(ids, cut=sum(len(row) > limit for row in whole))
 
     def sid_loss(self, output: Output, sids: Int64[Tensor, "row level"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy over the whole vocabulary at every code and at the end."""
+        """Mean cross-entropy over the whole vocabulary at every code and at the end of the sequence.
+
+        The end of the sequence is learned behind all levels, also where a terminal code came before.
+        """
         if output.ending is None:
             raise ConfigError("The generation loss needs states of whole Semantic IDs; give every code to `states`.")
         level = torch.arange(sids.shape[1], device=sids.device)
         end = sids.new_full((len(sids), 1), self.tokenizer.eos_token_id)
-        targets = torch.cat([self.tokens[level, sids], end], dim=1)
+        targets = torch.cat([self.learned(self.tokens[level, sids], sids), end], dim=1)
         states = torch.cat([output.states, output.ending[:, None]], dim=1)
         return nn.functional.cross_entropy(self.vocabulary_logits(states.flatten(0, 1)).float(), targets.flatten())
 
@@ -204,12 +211,13 @@ def _draw_new_embeddings(model: Any, tokens: list[int], seed: int) -> None:
 def _make(config: ModelConfig, context: BuildContext) -> T5Backbone:
     own = config.section("t5")
     texts = context.texts() if own.model == FRESH else ()
-    return T5Backbone.made(context.index.sizes, own, texts=texts, seed=context.seed)
+    return T5Backbone.made(context.index.sizes, own, texts=texts, seed=context.seed, ends=context.index.ends)
 
 
 def _read(artifact: Artifact, description: Mapping[str, Any]) -> T5Backbone:
     model, tokenizer = load_pretrained(str(artifact.folder))
-    return T5Backbone(model, tokenizer, tuple(description["sizes"]), T5Config(**description["config"]))
+    sizes, config = tuple(description["sizes"]), T5Config(**description["config"])
+    return T5Backbone(model, tokenizer, sizes, config, ends=description.get("ends", False))
 
 
 BACKBONES.add(
@@ -222,5 +230,6 @@ BACKBONES.add(
         read=_read,
         base_training={"updates": 0, "epochs": 300, "lr": 5e-4, "warm_up": 0.05, "patience": 10, "keep": "best"},
         latent_steps=True,
+        source="Raffel et al. 2020, T5; Xue et al. 2021, mT5",
     )
 )

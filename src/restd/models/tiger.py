@@ -25,7 +25,7 @@ from restd.models.sid_t5 import SidT5
 from restd.models.t5_layers import RECENCY, add_recency, decoder_states, encoder_states, recency_table
 
 PAD, END = 0, 1
-"""Tokens before the codes; the end is never generated (all Semantic IDs are equally long), but `generate` needs it."""
+"""Tokens before the codes; the end is never generated (there are as many codes as levels), but `generate` needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class TigerBackbone(SidT5):
 
     kind = "tiger"
 
-    def __init__(self, model: nn.Module, sizes: tuple[int, ...], config: TigerConfig) -> None:
-        super().__init__(model, code_tokens(sizes), sizes, config, steps=0)
+    def __init__(self, model: nn.Module, sizes: tuple[int, ...], config: TigerConfig, *, ends: bool = False) -> None:
+        super().__init__(model, code_tokens(sizes), sizes, config, steps=0, ends=ends)
 
     @classmethod
-    def made(cls, sizes: tuple[int, ...], config: TigerConfig, *, seed: int) -> "TigerBackbone":
+    def made(cls, sizes: tuple[int, ...], config: TigerConfig, *, seed: int, ends: bool = False) -> "TigerBackbone":
         """A new one, with weights drawn from a seed."""
         from transformers import T5Config as Shape
         from transformers import T5ForConditionalGeneration
@@ -110,12 +110,12 @@ class TigerBackbone(SidT5):
             if config.causal:
                 add_recency(model)
         model.config.scale_decoder_outputs = config.tied
-        return cls(model, sizes, config)
+        return cls(model, sizes, config, ends=ends)
 
     @classmethod
-    def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig) -> "TigerBackbone":
+    def load(cls, folder: Path, sizes: tuple[int, ...], config: TigerConfig, *, ends: bool = False) -> "TigerBackbone":
         """One that was saved as `transformers` saves it; where it knows no distances, none of them adds anything."""
-        made = cls.made(sizes, config, seed=0)
+        made = cls.made(sizes, config, seed=0, ends=ends)
         weights = load_file(folder / "model.safetensors")
         # `transformers` keeps a table that has several names once
         names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", *["lm_head.weight"] * config.tied]
@@ -139,7 +139,8 @@ class TigerBackbone(SidT5):
     def prepare(self, texts: SidHistories, *, role: str = "query", cache: Path | None = None) -> Ragged:
         """Tokens of each history's latest items; cheap, so that `cache` is not used.
 
-        Overlapping histories share their tokens in memory: those of a user that begin with the same item.
+        Overlapping histories share their tokens in memory: those of a user that begin with the same item. Every item
+        has as many tokens as there are levels: one whose Semantic ID ends early is read with its terminal codes.
         """
         levels, shared = len(self.sizes), self.config.causal
         begin = self._begin(texts)
@@ -216,7 +217,7 @@ class TigerBackbone(SidT5):
         """
         level = torch.arange(sids.shape[1], device=sids.device)
         scores: Any = self.vocabulary_logits(output.states.flatten(0, 1)).float()
-        return nn.functional.cross_entropy(scores, self.tokens[level, sids].flatten())
+        return nn.functional.cross_entropy(scores, self.learned(self.tokens[level, sids], sids).flatten())
 
 
 def code_tokens(sizes: tuple[int, ...]) -> Int64[Tensor, "level code"]:
@@ -237,13 +238,15 @@ _BASE = {
 
 
 def _make(config: ModelConfig, context: BuildContext) -> TigerBackbone:
-    return TigerBackbone.made(context.index.sizes, config.section("tiger"), seed=context.seed)
+    index = context.index
+    return TigerBackbone.made(index.sizes, config.section("tiger"), seed=context.seed, ends=index.ends)
 
 
 def _read(artifact: Artifact, description: Mapping[str, Any]) -> TigerBackbone:
     # manifests that do not say `tied` are from when there was one table for codes read and generated
     config = TigerConfig(**{"tied": True, **description["config"]})
-    return TigerBackbone.load(artifact.folder, tuple(description["sizes"]), config)
+    ends = description.get("ends", False)
+    return TigerBackbone.load(artifact.folder, tuple(description["sizes"]), config, ends=ends)
 
 
 BACKBONES.add(
@@ -256,5 +259,6 @@ BACKBONES.add(
         read=_read,
         base_training=_BASE,
         continued_training={**_BASE, "lr": 1e-4},
+        source="Rajput et al. 2023, Recommender Systems with Generative Retrieval",
     )
 )

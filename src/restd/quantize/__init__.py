@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from restd.quantize.align_settings import AlignConfig
     from restd.quantize.aligned import AlignedQuantizer, input_width, query_latents, query_stages, restore_quantizer
     from restd.quantize.alignment import Alignment, QueryPairs, fit_alignment
+    from restd.quantize.cat_id2 import CatId2Config
+    from restd.quantize.forge import ForgeConfig
+    from restd.quantize.hi_gen import HiGenConfig
+    from restd.quantize.hyperbolic import HyperbolicConfig
     from restd.quantize.kmeans import KMeansConfig
     from restd.quantize.kmeans_fit import KMeansQuantizer, fit_kmeans, fit_level
+    from restd.quantize.merge import MergeConfig
     from restd.quantize.quantizer import Quantizer, Stage, check_latents, to_latents, unit_length
     from restd.quantize.rqvae import RqVaeConfig
     from restd.quantize.rqvae_fit import RqVaeQuantizer, fit_rqvae
-    from restd.quantize.settings import QuantizerConfig, automatic_codes, level_sizes
+    from restd.quantize.settings import QuantizerConfig, SchemeConfig, automatic_codes, level_sizes
     from restd.quantize.signals import Identifiers, Signals
     from restd.quantize.sinkhorn import assign_balanced
 
@@ -24,14 +29,20 @@ _HOMES = {
     "AlignConfig": "restd.quantize.align_settings",
     "AlignedQuantizer": "restd.quantize.aligned",
     "Alignment": "restd.quantize.alignment",
+    "CatId2Config": "restd.quantize.cat_id2",
+    "ForgeConfig": "restd.quantize.forge",
+    "HyperbolicConfig": "restd.quantize.hyperbolic",
+    "HiGenConfig": "restd.quantize.hi_gen",
     "Identifiers": "restd.quantize.signals",
     "KMeansConfig": "restd.quantize.kmeans",
     "KMeansQuantizer": "restd.quantize.kmeans_fit",
+    "MergeConfig": "restd.quantize.merge",
     "Quantizer": "restd.quantize.quantizer",
     "QuantizerConfig": "restd.quantize.settings",
     "QueryPairs": "restd.quantize.alignment",
     "RqVaeConfig": "restd.quantize.rqvae",
     "RqVaeQuantizer": "restd.quantize.rqvae_fit",
+    "SchemeConfig": "restd.quantize.settings",
     "Signals": "restd.quantize.signals",
     "Stage": "restd.quantize.quantizer",
     "assign_balanced": "restd.quantize.sinkhorn",
@@ -55,15 +66,21 @@ __all__ = [
     "AlignConfig",
     "AlignedQuantizer",
     "Alignment",
+    "CatId2Config",
+    "ForgeConfig",
+    "HiGenConfig",
+    "HyperbolicConfig",
     "Identifiers",
     "KMeansConfig",
     "KMeansQuantizer",
+    "MergeConfig",
     "Quantizer",
     "QuantizerConfig",
     "QuantizerKind",
     "QueryPairs",
     "RqVaeConfig",
     "RqVaeQuantizer",
+    "SchemeConfig",
     "Signals",
     "Stage",
     "assign_balanced",

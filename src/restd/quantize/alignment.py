@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from restd.progress import progress
 from restd.quantize.align_settings import AlignConfig
+from restd.quantize.known_pairs import KnownPairs, pull_towards
 from restd.quantize.quantizer import refuse_identical, unit_length
 
 _DEPTH = 10
@@ -132,7 +133,7 @@ def fit_alignment(
     first = [side.detach().clone() for side in sides]
     generator = torch.Generator().manual_seed(config.seed)
     pairs = torch.from_numpy(np.stack([train.query, train.item], axis=1))
-    known = _known_pairs(train, len(items))
+    known = KnownPairs.of(train.query, train.item, items=len(items))
     updates = max(1, len(pairs) // config.batch) * config.epochs
     optimiser = torch.optim.AdamW(sides, lr=config.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
@@ -142,12 +143,12 @@ def fit_alignment(
             order = torch.randperm(len(pairs), generator=generator)
             for chunk in order.split(config.batch)[: max(1, len(pairs) // config.batch)]:
                 query, item = pairs[chunk].T
-                also = _others(known, query, item)
+                also = known.others(query, item)
                 loss = _contrast(queries[query], inputs[item], sides, temperature=config.temperature, mask=also)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-                _decay(sides, first, config.weight_decay * float(schedule.get_last_lr()[0]))
+                pull_towards(sides, first, config.weight_decay * float(schedule.get_last_lr()[0]))
                 schedule.step()
             current = Alignment(*(side.detach().numpy().copy() for side in sides))
             history.append(reciprocal_rank(current, items, valid))
@@ -194,24 +195,3 @@ def _contrast(
     scores = (asked @ offered.T / temperature).masked_fill(mask, -torch.inf)
     own = torch.arange(len(scores))
     return (functional.cross_entropy(scores, own) + functional.cross_entropy(scores.T, own)) / 2
-
-
-def _decay(sides: list[Tensor], first: list[Tensor], rate: float) -> None:
-    """Pull the maps towards the first ones: with few pairs they should stay what they were, not shrink to nothing."""
-    with torch.no_grad():
-        for side, origin in zip(sides, first, strict=True):
-            side.lerp_(origin, rate)
-
-
-def _known_pairs(pairs: QueryPairs, items: int) -> tuple[Int64[Tensor, "pair"], int]:
-    return torch.from_numpy(np.unique(pairs.query * items + pairs.item)), items
-
-
-def _others(
-    known: tuple[Int64[Tensor, "known"], int], query: Int64[Tensor, "pair"], item: Int64[Tensor, "pair"]
-) -> Bool[Tensor, "pair pair"]:
-    """Where an item of another pair answers the query as well."""
-    keys, items = known
-    wanted = query[:, None] * items + item[None, :]
-    place = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
-    return (keys[place] == wanted) & ~torch.eye(len(query), dtype=torch.bool)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from restd.quantize.settings import level_sizes
 from restd.registry import Registry
 
 SignalName = Literal["categories", "queries"]
@@ -20,7 +21,8 @@ class QuantizerKind:
     Args:
         name: name of the quantiser, and of its section of settings; `Quantizer.settings["kind"]` of what it makes.
         summary: one sentence that says what it is.
-        config: frozen dataclass of its settings; it has all of `QuantizerConfig`.
+        config: frozen dataclass of its settings; it has all of `QuantizerConfig`, or without a geometry all of
+            `SchemeConfig`.
         fit: fits one: `fit(vectors, config, items=…)`, where `vectors` is a sample of a catalogue of `items` items;
             with `signals=…` where it needs any.
         restore: restores one: `restore(settings, arrays, codebooks)`, from what `Quantizer.settings` and
@@ -30,6 +32,7 @@ class QuantizerKind:
         nested: whether the first levels of a fit are a fit of fewer levels, so that one fit tries several depths.
         needs: signals that it cannot do without.
         source: where it comes from: a paper, or empty for our own.
+        sizes: codes of each level from the setting `codes`: `sizes(codes, levels=…, items=…)`.
     """
 
     name: str
@@ -41,6 +44,7 @@ class QuantizerKind:
     nested: bool = False
     needs: frozenset[SignalName] = frozenset()
     source: str = ""
+    sizes: Callable[..., tuple[int, ...]] = level_sizes
 
     @property
     def has_geometry(self) -> bool:
@@ -48,7 +52,9 @@ class QuantizerKind:
         return self.identify is None
 
 
+_HOMES = ("kmeans", "rqvae", "merge", "cat_id2", "forge", "hyperbolic", "dsi", "hi_gen")
+
 QUANTIZERS: Registry[QuantizerKind] = Registry(
-    "quantiser", group="quantizers", homes=("restd.quantize.kmeans", "restd.quantize.rqvae")
+    "quantiser", group="quantizers", homes=tuple(f"restd.quantize.{name}" for name in _HOMES)
 )
 """Every quantiser that is installed. Listing it loads neither torch nor faiss."""

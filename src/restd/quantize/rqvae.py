@@ -58,9 +58,15 @@ class RqVaeConfig:
             raise ConfigError(f"hidden must be widths of at least 1, got {self.hidden}.")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be above 0, got {self.learning_rate}.")
-        for name in ("weight_decay", "commitment"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}.")
+        refuse_negative(self, "weight_decay", "commitment")
+
+
+def refuse_negative(config: RqVaeConfig, *names: str, strictly: bool = False) -> None:
+    """Refuse settings below zero, and zero itself with `strictly`."""
+    for name in names:
+        value = getattr(config, name)
+        if not (value > 0 if strictly else value >= 0):
+            raise ConfigError(f"{name} must be {'above' if strictly else 'at least'} 0, got {value}.")
 
 
 QUANTIZERS.add(
@@ -70,5 +76,6 @@ QUANTIZERS.add(
         RqVaeConfig,
         fit=deferred("restd.quantize.rqvae_fit", "fit_rqvae"),
         restore=deferred("restd.quantize.rqvae_fit", "restore_rqvae"),
+        source="Lee et al. 2022, RQ-VAE; Rajput et al. 2023, TIGER",
     )
 )

@@ -10,8 +10,18 @@ _SMALLEST, _LARGEST = 16, 256
 
 
 @runtime_checkable
-class QuantizerConfig(Protocol):
-    """What the settings of a quantiser must have; the class is a frozen dataclass with a default for each."""
+class SchemeConfig(Protocol):
+    """What the settings of every identifier scheme must have: a frozen dataclass with a default for each."""
+
+    @property
+    def seed(self) -> int:
+        """Random seed."""
+        ...
+
+
+@runtime_checkable
+class QuantizerConfig(SchemeConfig, Protocol):
+    """What the settings of a quantiser with latents and codebooks must have too."""
 
     @property
     def levels(self) -> int:
@@ -31,11 +41,6 @@ class QuantizerConfig(Protocol):
     @property
     def sample(self) -> int:
         """Fit on at most this many items."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Random seed."""
         ...
 
 

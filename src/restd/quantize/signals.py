@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int16
+from jaxtyping import Float16, Int16
 
 from restd.data.categories import Categories
 from restd.quantize.alignment import QueryPairs
@@ -31,8 +31,11 @@ class Identifiers:
         sizes: codes of each level.
         ends: whether code 0 ends an identifier, so that they may be of unequal length: a shorter one is filled up
             with it. Identifiers of one length have no such code.
+        points: where the items are, row for row, so that items and prefixes can be compared; None where the scheme
+            has no such space.
     """
 
     sids: Int16[np.ndarray, "item level"]
     sizes: tuple[int, ...]
     ends: bool = False
+    points: Float16[np.ndarray, "item dim"] | None = None

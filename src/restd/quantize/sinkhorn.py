@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
-from restd.codes import Codebooks
+from restd.codes import Codebooks, Space, spaces
 
 EPSILON = 0.003
 ITERATIONS = 50
@@ -40,14 +40,14 @@ def sinkhorn(
 
 
 def balanced_level(
-    residuals: Float[np.ndarray, "item dim"], codewords: Float[np.ndarray, "code dim"]
+    residuals: Float[np.ndarray, "item dim"], codewords: Float[np.ndarray, "code dim"], *, space: Space = "euclidean"
 ) -> Int[np.ndarray, "item"]:
     """Codes of one level, each used about equally often: the nearest after every code was given its price.
 
     Prices are the dual of the transport problem. They are found with a temperature that falls step by step, since at a
     low one from the start they would hardly move between clusters that lie far apart.
     """
-    distances = torch.cdist(torch.from_numpy(residuals), torch.from_numpy(codewords)).square()
+    distances = spaces.squared_distances(torch.from_numpy(residuals), torch.from_numpy(codewords), space)
     scaled = distances / distances.max().clamp_min(1e-12)
     share = float(np.log(len(residuals) / len(codewords)))
     price = torch.zeros(len(codewords))
@@ -70,6 +70,10 @@ def assign_balanced(latents: np.ndarray, codebooks: Codebooks, *, seed: int) -> 
         residual = latents[rows].astype(np.float32)
         for level in range(codebooks.levels):
             codewords = codebooks.level(level).numpy()
-            codes[rows, level] = balanced_level(residual, codewords)
-            residual -= codewords[codes[rows, level]]
+            codes[rows, level] = balanced_level(residual, codewords, space=codebooks.space)
+            if codebooks.space == "euclidean":
+                residual -= codewords[codes[rows, level]]
+            else:
+                chosen = torch.from_numpy(codewords[codes[rows, level]])
+                residual = spaces.left_over(torch.from_numpy(residual), chosen, codebooks.space).numpy()
     return codes

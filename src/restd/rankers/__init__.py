@@ -1,6 +1,7 @@
 """What ranks items without generating: the baselines a retriever must beat, and the parts of a hybrid search."""
 
 from restd.rankers.bm25 import Bm25
+from restd.rankers.bm25_stemmed import StemmedBm25
 from restd.rankers.dense import Dense
 from restd.rankers.fusion import fuse
 from restd.rankers.hybrid import Hybrid
@@ -17,6 +18,9 @@ from restd.rankers.registry import (
     make_companion,
     make_ranker,
     ranker_names,
+    ranker_sections,
+    refuse_unread_settings,
+    split_name,
 )
 from restd.rankers.sasrec import SasRec, SasRecConfig
 from restd.rankers.sasrec_training import train_sasrec
@@ -38,11 +42,15 @@ __all__ = [
     "RankerTask",
     "SasRec",
     "SasRecConfig",
+    "StemmedBm25",
     "decoding_of",
     "find_ranker",
     "fuse",
     "make_companion",
     "make_ranker",
     "ranker_names",
+    "ranker_sections",
+    "refuse_unread_settings",
+    "split_name",
     "train_sasrec",
 ]

@@ -26,13 +26,7 @@ class Bm25:
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Bm25":
         """Index the items' texts: accents folded, Japanese as overlapping pairs of characters."""
-        try:
-            import bm25s
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("bm25s", extra="bm25", purpose="BM25") from error
-        inverted = bm25s.BM25()
-        inverted.index([words(text) for text in snapshot.items.texts()], show_progress=False)
-        return cls(inverted, len(snapshot), snapshot.hash)
+        return cls(inverted_index([words(text) for text in snapshot.items.texts()]), len(snapshot), snapshot.hash)
 
     def rank(
         self, queries: Sequence[str], k: int
@@ -62,14 +56,29 @@ class Bm25:
     def _scores(self, text: str) -> Float[np.ndarray, "item"]:
         """Scores of all items."""
         # words that no item has are unknown to the inverted index
-        known = [word for word in words(text) if word in self.inverted.vocab_dict]
+        known = [word for word in self.terms(text) if word in self.inverted.vocab_dict]
         return self.inverted.get_scores(known) if known else np.zeros(self.items, np.float32)
+
+    def terms(self, text: str) -> list[str]:
+        """Words of a query, as those of the items are indexed."""
+        return words(text)
 
     def following(
         self, snapshot: Snapshot, kept: Int64[np.ndarray, "_"], vectors: Float[np.ndarray, "added input"] | None
     ) -> "Bm25":
         """The same for a snapshot that follows its own: all texts are indexed again."""
         return Bm25.of(snapshot)
+
+
+def inverted_index(terms: list[list[str]]) -> Any:
+    """BM25's index of the words of every item."""
+    try:
+        import bm25s
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("bm25s", extra="bm25", purpose="BM25") from error
+    inverted = bm25s.BM25()
+    inverted.index(terms, show_progress=False)
+    return inverted
 
 
 RANKERS.add(
@@ -82,5 +91,6 @@ RANKERS.add(
                 {"search": "inverted index", "parameters": "k1 1.5, b 0.75 (Lucene's idf)"},
             )
         },
+        source="Robertson & Zaragoza 2009",
     )
 )

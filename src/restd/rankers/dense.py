@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Int64
 
 from restd.encode import Embeddings, Encoder
 from restd.errors import DataError
-from restd.rankers.registry import RANKERS, RankerEntry, RankerTask, refuse_foreign_embeddings
+from restd.rankers.registry import RANKERS, RankerContext, RankerEntry, RankerTask, refuse_foreign_embeddings
 from restd.snapshot import Snapshot
 
 
@@ -37,6 +37,13 @@ class Dense:
         for batch in embeddings.batches():
             vectors.add(unit(batch))
         return cls(vectors, encoder or embeddings.encoder(), snapshot.hash)
+
+    @classmethod
+    def by_encoder(cls, context: RankerContext) -> "Dense":
+        """The encoder of the index, or the one that the ranker's argument names."""
+        if context.argument is None:
+            return cls.of(context.snapshot, context.embeddings(), encoder=context.encoder())
+        return cls.restore(unit(context.item_vectors()), context.encoder(), context.snapshot)
 
     @property
     def items(self) -> int:
@@ -90,13 +97,16 @@ def unit(vectors: Float[np.ndarray, "row dim"]) -> Float[np.ndarray, "row dim"]:
 RANKERS.add(
     RankerEntry(
         "dense",
-        "Nearest embeddings by the encoder the index was made with, compared exactly.",
+        "Nearest embeddings, compared exactly: by the index's encoder, or by another one (dense:ENCODER).",
         {
             "search": RankerTask(
-                lambda context: Dense.of(context.snapshot, context.embeddings(), encoder=context.encoder()),
+                Dense.by_encoder,
                 {"search": "exact inner product of unit vectors"},
                 restore=lambda arrays, context: Dense.restore(arrays["vectors"], context.encoder(), context.snapshot),
+                describe=lambda context: {} if context.argument is None else context.other_encoder().describe(),
             )
         },
+        source="Reimers & Gurevych 2019 (Sentence-BERT); the encoder's own paper",
+        argument="ENCODER",
     )
 )

@@ -59,5 +59,6 @@ RANKERS.add(
                 {"search": f"reciprocal rank fusion of bm25 and dense, damping {DAMPING:g}"},
             )
         },
+        source="Cormack et al. 2009 (reciprocal rank fusion)",
     )
 )

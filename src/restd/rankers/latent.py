@@ -8,10 +8,11 @@ import faiss
 import numpy as np
 from jaxtyping import Float, Int, Int64
 
-from restd.codes import as_tensor, last_residuals
+from restd.codes import as_tensor, quantised
 from restd.encode import Encoder
 from restd.errors import ConfigError, DataError
 from restd.index import SidIndex
+from restd.index.ball_search import BallSearch
 from restd.quantize import Quantizer, query_latents
 from restd.rankers.registry import RANKERS, RankerEntry, RankerTask
 from restd.snapshot import Snapshot
@@ -32,8 +33,10 @@ class Latent:
         """Take the stored latents, or with `sids` only what the Semantic IDs keep of them."""
         index = snapshot.index
         if index.quantizer is None:
-            raise ConfigError("This index was imported without a quantiser, so queries cannot be projected into it.")
+            raise ConfigError(f"This index {index.why_no_quantizer}, so queries cannot be projected into it.")
         points = reconstructions(index) if keep == "sids" else index.latents_and_codebooks()[0].astype(np.float32)
+        if index.latents_and_codebooks()[1].space != "euclidean":
+            return cls(BallSearch(points), encoder, index.quantizer, snapshot.hash)
         nearest = faiss.IndexFlatL2(points.shape[1])
         nearest.add(np.ascontiguousarray(points))
         return cls(nearest, encoder, index.quantizer, snapshot.hash)
@@ -52,6 +55,8 @@ class Latent:
     ) -> Float[np.ndarray, "query candidate"]:
         """Negative squared distances of chosen items."""
         asked = self._project(queries)
+        if isinstance(self.points, BallSearch):
+            return -self.points.distances(asked, np.maximum(rows, 0))
         points = self.points.reconstruct_batch(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
         return -np.square(points - asked[:, None]).sum(axis=-1)
 
@@ -69,9 +74,7 @@ class Latent:
 def reconstructions(index: SidIndex) -> Float[np.ndarray, "item dim"]:
     """Sums of every item's stored codewords: all that its Semantic ID keeps of its latent."""
     latents, codebooks = index.latents_and_codebooks()
-    points = as_tensor(latents)
-    left = last_residuals(points, as_tensor(index.sids), codebooks)
-    return (points.float() - left).numpy()
+    return quantised(as_tensor(latents), as_tensor(index.sids), codebooks).numpy()
 
 
 RANKERS.add(

@@ -184,6 +184,7 @@ RANKERS.add(
                 seen="never",
             )
         },
+        source="Sarwar et al. 2001 (item-based collaborative filtering)",
     )
 )
 RANKERS.add(

@@ -329,6 +329,7 @@ RANKERS.add(
                 seen="optional",
             )
         },
+        source="Kang & McAuley 2018",
     )
 )
 RANKERS.add(
@@ -342,5 +343,6 @@ RANKERS.add(
                 seen="never",
             )
         },
+        source="Kang & McAuley 2018",
     )
 )

@@ -116,7 +116,8 @@ def _intervals(figure: Figure) -> "MatplotlibFigure":
         positions = np.arange(len(entries))[::-1]
         means = np.array([entry["mean"] for entry in entries])
         low, high = (np.array([entry[end] for entry in entries]) for end in ("low", "high"))
-        axis.axvline(0, color="black", linewidth=0.8)
+        if data.get("line", True):
+            axis.axvline(0, color="black", linewidth=0.8)
         axis.errorbar(
             means,
             positions,

@@ -40,7 +40,7 @@ def draw_index(
     levels = [level.level for level in quality.levels]
 
     for number, level in enumerate(quality.levels):
-        counts = np.sort(np.bincount(index.sids[:, number], minlength=level.codes))[::-1]
+        counts = np.sort(index.code_counts(number))[::-1]
         usage.plot(
             np.linspace(0, 100, len(counts)),
             counts / len(index),

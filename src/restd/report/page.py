@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from restd.analyses import AnalysisResult, comparison_result
+from restd.analyses import AnalysisResult, study_result
 from restd.artifacts import write_atomically
 from restd.errors import MissingExtraError
 from restd.experiments import comparison_identity, read_comparison
@@ -16,9 +16,10 @@ from restd.report.tables import to_csv, to_latex, to_markdown
 
 ANALYSES = "analyses"
 PAGE, TEXT = "report.html", "report.md"
-_TEXT_TABLES = ("cases",)
+_TEXT_TABLES = ("cases", "what")
 """Tables with text instead of numbers, whose cells are left-aligned."""
 _ORDER = (
+    "systems",
     "comparison",
     "parts",
     "cold-start",
@@ -58,7 +59,7 @@ def read_results(study: Path) -> list[AnalysisResult]:
     """Read the comparison of a study and the analyses of this comparison, in the order of the page."""
     comparison = read_comparison(study)
     identity = comparison_identity(comparison)
-    results = [comparison_result(comparison), *(entry for entry in _read_analyses(study) if entry.of == identity)]
+    results = [study_result(comparison), *(entry for entry in _read_analyses(study) if entry.of == identity)]
     return sorted(results, key=lambda result: _ORDER.index(result.name) if result.name in _ORDER else len(_ORDER))
 
 

@@ -18,6 +18,8 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "≥": r"$\geq$",
     "Δ": r"$\Delta$",
     "ε": r"$\varepsilon$",
     "λ": r"$\lambda$",
@@ -31,22 +33,36 @@ _LATEX = {
 
 
 def to_markdown(table: Table) -> str:
-    """Return a Markdown table with the best cells in bold and the notes below.
+    """Return a Markdown table with the best cells in bold, some underlined, and the notes below.
 
     >>> to_markdown(Table("t", "Scores", ("", "NDCG"), (("a", "1.0"),), best=((0, 1),))).splitlines()[-1]
     '| a | **1.0** |'
     """
-    best = set(table.best)
     lines = [
         "| " + " | ".join(map(_cell, table.columns)) + " |",
         "|" + "|".join(["---", *["---:"] * (len(table.columns) - 1)]) + "|",
     ]
     for number, row in enumerate(table.rows):
-        cells = [f"**{_cell(text)}**" if (number, column) in best else _cell(text) for column, text in enumerate(row)]
+        cells = [
+            _set_off(table, number, column, _cell(text), bold="**{}**", underline="<u>{}</u>")
+            for column, text in enumerate(row)
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     if table.notes:
         lines += ["", *(f"{note}  " for note in table.notes[:-1]), table.notes[-1]]
     return "\n".join(lines)
+
+
+def _set_off(table: Table, row: int, column: int, text: str, *, bold: str, underline: str) -> str:
+    r"""A cell with the marks it has, the bold inside the underline.
+
+    >>> table = Table("t", "", ("", "N"), (("a", "1"),), best=((0, 1),), underlined=((0, 1),))
+    >>> _set_off(table, 0, 1, "1", bold="**{}**", underline="<u>{}</u>")
+    '<u>**1**</u>'
+    """
+    if (row, column) in table.best:
+        text = bold.format(text)
+    return underline.format(text) if (row, column) in table.underlined else text
 
 
 def _cell(text: str) -> str:
@@ -67,17 +83,16 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""Return a booktabs table with caption and label and the best cells in bold.
+    r"""Return a booktabs table with caption and label, the best cells in bold, and some underlined.
 
     >>> print(to_latex(Table("t", "A_B", ("", "N"), (("x", "50 %"),))).splitlines()[2])
     \caption{A\_B}
     """
-    best = set(table.best)
     head = " & ".join(map(_escape, table.columns)) + r" \\"
     body = []
     for number, row in enumerate(table.rows):
         cells = [
-            rf"\textbf{{{_escape(text)}}}" if (number, column) in best else _escape(text)
+            _set_off(table, number, column, _escape(text), bold=r"\textbf{{{}}}", underline=r"\underline{{{}}}")
             for column, text in enumerate(row)
         ]
         body.append(" & ".join(cells) + r" \\")

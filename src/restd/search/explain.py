@@ -71,7 +71,7 @@ def explain(
         query=str(query),
         item=snapshot.ids[row].as_py(),
         title=snapshot.items.titles()[row].as_py(),
-        sid=tuple(sid.tolist()),
+        sid=snapshot.index.table.shown(np.array([row]))[0],
         k=k,
         beam=search.width - search.extra,
         levels=levels,

@@ -12,7 +12,7 @@ from torch import Tensor
 from restd.codes import Trie
 from restd.data import EventSpans, History, Query
 from restd.errors import ConfigError
-from restd.models import Backbone, CachedRoutes, Memory
+from restd.models import Backbone, CachedRoutes, Memory, make_stepper
 from restd.models.decode_protocol import Stepper
 from restd.search.beam import beam_search
 from restd.search.candidate_scores import ScoringStepper
@@ -107,7 +107,7 @@ class Generator:
         return next(self.backbone.parameters()).device
 
     def _make_stepper(self, normalizer: str) -> Stepper:
-        return self.backbone.stepper(normalizer="full_vocab" if normalizer == "full_vocab" else "level_codes")
+        return make_stepper(self.backbone, normalizer="full_vocab" if normalizer == "full_vocab" else "level_codes")
 
     def stepper(self, norm: ScoreNorm) -> Stepper:
         """The decoder with scores normalised this way; children of the trie are normalised by the search itself."""

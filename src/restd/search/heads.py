@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from restd.artifacts import open_artifact
-from restd.codes import Trie
+from restd.codes import Space, Trie, spaces
 from restd.distill import HorizonHeads
 from restd.distill.equations import code_scores
 from restd.distill.heads import FOLDER, KIND, SCHEMA
@@ -38,6 +38,7 @@ class KeptHeads:
     temperatures: Float[Tensor, "level"]
     codebooks: Float[Tensor, "level code dim"]
     code_mask: Bool[Tensor, "level code"]
+    space: Space
     layout: Mapping[str, Any]
     """Sizes of all levels and hash of the codebooks that they were trained with."""
 
@@ -60,7 +61,8 @@ class KeptHeads:
     def of(cls, heads: HorizonHeads, temperatures: Float[Tensor, "level"], snapshot: Snapshot) -> "KeptHeads":
         """Take heads at hand, on the snapshot's device."""
         _, codebooks = snapshot.index.latents_and_codebooks()
-        made = cls(heads.eval(), temperatures, codebooks.values, codebooks.mask, snapshot.index.layout())
+        layout = snapshot.index.layout()
+        made = cls(heads.eval(), temperatures, codebooks.values, codebooks.mask, codebooks.space, layout)
         return made.on(snapshot.device)
 
     def on(self, device: torch.device | str) -> "KeptHeads":
@@ -81,7 +83,7 @@ class KeptHeads:
     @torch.inference_mode()
     def target(self, first: Float[Tensor, "query width"]) -> Float[Tensor, "query dim"]:
         """g_0(h_1): where the first state expects the latent of the answer."""
-        return self.heads.ahead(first)[0]
+        return spaces.into_space(self.heads.ahead(first)[0], self.space)
 
     @torch.inference_mode()
     def nearness(
@@ -89,6 +91,8 @@ class KeptHeads:
     ) -> Float[Tensor, "query item"]:
         """-‖g_0(h_1) - x_d‖² / τ_1 of every item: how near its latent is to where the first state points."""
         target = self.target(first)
+        if self.space != "euclidean":
+            return -spaces.squared_distances(target, points, self.space) / self.temperatures[0]
         squares = points.square().sum(-1)
         scores = 2 * target @ points.T - squares - target.square().sum(-1, keepdim=True)
         return scores / self.temperatures[0]
@@ -103,7 +107,8 @@ class KeptHeads:
                 f"The heads predict {len(points)} levels ahead, but the index has {levels} levels of residuals; train "
                 f"with distill.horizon={levels}, or use rerank or fuse."
             )
-        scores = code_scores(points.transpose(0, 1), self.codebooks, self.code_mask, self.temperatures)
+        points = spaces.into_space(points, self.space).transpose(0, 1)
+        scores = code_scores(points, self.codebooks, self.code_mask, self.temperatures, space=self.space)
         return scores.log_softmax(dim=-1)
 
     @torch.inference_mode()

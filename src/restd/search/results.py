@@ -78,17 +78,19 @@ def make_hits(
     parts: Sequence[Sequence[Mapping[str, PartScore]]] | None = None,
 ) -> list[list[Hit]]:
     """Ranked rows as results, with the parts of their scores if given; ranks that are not filled are left out."""
-    titles = snapshot.items.titles()
+    titles, table = snapshot.items.titles(), snapshot.index.table
     return [
         [
             Hit(
                 snapshot.ids[row].as_py(),
                 titles[row].as_py(),
                 score,
-                tuple(snapshot.sids[row].tolist()),
+                sid,
                 None if parts is None else parts[query][rank],
             )
-            for rank, (row, score) in enumerate(zip(ranked.tolist(), values.tolist(), strict=True))
+            for rank, (row, score, sid) in enumerate(
+                zip(ranked.tolist(), values.tolist(), table.shown(ranked), strict=True)
+            )
             if row >= 0
         ]
         for query, (ranked, values) in enumerate(zip(rows, scores, strict=True))

@@ -50,7 +50,7 @@ def show_items(snapshot: Snapshot, rows: Int64[np.ndarray, "_"]) -> list[ShownIt
     """Items by row, with what lists show of them; the only place that makes Python objects of items."""
     places = pa.array(rows)
     ids, titles = snapshot.ids.take(places).to_pylist(), snapshot.items.titles().take(places).to_pylist()
-    sids = map(tuple, snapshot.sids[rows].tolist())
+    sids = snapshot.index.table.shown(rows)
     return [ShownItem(*values) for values in zip(rows.tolist(), ids, titles, sids, strict=True)]
 
 
@@ -103,7 +103,8 @@ def neighbours_of(snapshot: Snapshot, row: int, *, limit: int = 12) -> list[Neig
         if len(chosen) == limit:
             break
     shown = show_items(snapshot, np.array(chosen, np.int64))
-    return [Neighbour(*pair) for pair in zip(shown, levels, strict=True)]
+    own = len(snapshot.index.table.shown(np.array([row]))[0])  # what fills up a shorter one is not shared with anything
+    return [Neighbour(item, min(level, own)) for item, level in zip(shown, levels, strict=True)]
 
 
 def span_of(snapshot: Snapshot, prefix: Sequence[int]) -> tuple[int, int]:
@@ -118,7 +119,7 @@ def span_of(snapshot: Snapshot, prefix: Sequence[int]) -> tuple[int, int]:
 
 def prefix_counts(snapshot: Snapshot, row: int) -> list[tuple[tuple[int, ...], int]]:
     """The beginnings of an item's Semantic ID, and how many items share each."""
-    sid = snapshot.sids[row].tolist()
+    sid = snapshot.index.table.shown(np.array([row]))[0]
     spans = [(tuple(sid[:level]), span_of(snapshot, sid[:level])) for level in range(1, len(sid) + 1)]
     return [(prefix, end - start) for prefix, (start, end) in spans]
 

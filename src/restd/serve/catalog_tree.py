@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int64
 
 from restd.codes import Trie
+from restd.codes.ending import TERMINAL
 from restd.data.text import words
 from restd.errors import ConfigError
 from restd.serve.catalog_items import ShownItem, show_items
@@ -96,7 +97,8 @@ def tree_node(
             "the tree lists."
         )
     start, end = (int(edge) for edge in trie.spans(len(prefix), node))
-    if len(prefix) == trie.levels:
+    has_ended = snapshot.index.ends and TERMINAL in prefix
+    if len(prefix) == trie.levels or has_ended:
         members = show_items(snapshot, trie.rows[start : min(end, start + limit)].numpy().astype(np.int64))
         return TreeNode(prefix, end - start, [], max(0, end - start - limit), members)
     depth = trie.depths[len(prefix)]

@@ -105,7 +105,8 @@ def place_query(
     elif isinstance(query, History):
         raise ConfigError("A history has a point only where the model has horizon heads; train with --objective restd.")
     elif search.snapshot.index.quantizer is None:
-        raise ConfigError("The index was imported without a quantiser, so queries cannot be projected into its space.")
+        why = search.snapshot.index.why_no_quantizer
+        raise ConfigError(f"The index {why}, so queries cannot be projected into its space.")
     else:
         vectors = np.asarray(encoder().encode([query]))
         latent = query_latents(search.snapshot.index.quantizer, vectors)[0].astype(np.float64)

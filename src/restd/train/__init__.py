@@ -5,7 +5,9 @@ from restd.train.job import Job
 from restd.train.log import read_log
 from restd.train.model_writer import category_recall
 from restd.train.module import Batch, Forward
+from restd.train.negatives import Negatives, Refresh
 from restd.train.objectives import OBJECTIVES, ObjectiveContext, ObjectiveSpec
+from restd.train.rank_settings import RankSettings
 from restd.train.run import Trained, make_loop, train_retriever
 from restd.train.run_record import run_sources
 
@@ -15,8 +17,11 @@ __all__ = [
     "DistillSettings",
     "Forward",
     "Job",
+    "Negatives",
     "ObjectiveContext",
     "ObjectiveSpec",
+    "RankSettings",
+    "Refresh",
     "RunConfig",
     "TrainConfig",
     "Trained",

@@ -1,6 +1,6 @@
 """Models, horizon heads and checkpoints on disk: artefacts, written whole or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from restd.artifacts import create, open_artifact
 from restd.artifacts.manifest import MANIFEST
+from restd.artifacts.store import Writer
 from restd.distill.heads import KIND as HEADS_KIND
 from restd.distill.heads import SCHEMA as HEADS_SCHEMA
 from restd.errors import ArtifactError
@@ -97,8 +98,9 @@ def write_checkpoint(
     write: bool,
     scaler: GradScaler | None = None,
     average: WeightAverage | None = None,
+    extra: Callable[[Writer], None] | None = None,
 ) -> None:
-    """Write weights, their average, optimiser, loss scaler and progress.
+    """Write weights, their average, optimiser, loss scaler and progress, and whatever `extra` adds.
 
     Every process must call it, the one with `write` writes.
     """
@@ -117,6 +119,8 @@ def write_checkpoint(
         settings = {"identity": identity, **asdict(state), **scale}
         with create(folder, kind=KIND, schema=SCHEMA, settings=settings) as writer:
             writer.tensors("training", {name: value.detach().cpu().numpy() for name, value in tensors.items()})
+            if extra is not None:
+                extra(writer)
 
 
 def read_checkpoint(

@@ -1,5 +1,6 @@
 """Settings of a training run; the defaults are the paper's continuation, and each backbone has its own for the rest."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from restd.distill import (
 )
 from restd.errors import ConfigError
 from restd.models import BACKBONES, CategorySettings
+from restd.train.rank_settings import RankSettings
 
 MultiPositive = Literal["off", "items", "grades", "codes"]
 
@@ -50,6 +52,11 @@ class TrainConfig:
             much as its grade; `codes`, every code the same.
         loss_norm: over what the generation loss is normalised: all words of the model (`full_vocab`), or the codes that
             some item continues the prefix with (`trie_children`; search with the same `--score-norm`).
+        level_weights: what each level counts in the generation loss: `even`; `inverse-sqrt`, level t as 1/√t; or a
+            number γ, level t as γ^(t-1). Their mean is one.
+        soft_credit: share of a stored code's probability that goes to codes of its level by how close they are to it; 0
+            for none. Not together with `multi_positive`.
+        soft_credit_tau: temperature of the closeness, relative to the mean squared distance between codes of the level.
         ema: decay of a moving average of the weights, which is what is validated and saved; 0 for none.
         pairs_per_item: queries per item in training, at most, the same ones for every seed; 0 for all.
         seed: random seed of weights, batches and dropout.
@@ -80,6 +87,9 @@ class TrainConfig:
     pseudo_table: str = ""
     multi_positive: MultiPositive = "off"
     loss_norm: Literal["full_vocab", "trie_children"] = "full_vocab"
+    level_weights: Literal["even", "inverse-sqrt"] | float = "even"
+    soft_credit: float = 0.0
+    soft_credit_tau: float = 0.25
     ema: float = 0.0
     pairs_per_item: int = 0
     seed: int = 42
@@ -97,14 +107,25 @@ class TrainConfig:
         for name in ("batch", "micro", "checkpoint", "pseudo_draws", "pseudo_positives"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("lr", "clip"):
+        for name in ("lr", "clip", "soft_credit_tau"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} must be above 0, got {getattr(self, name)}.")
         for name in ("weight_decay", "warm_up", "patience", "pairs_per_item", "pseudo_queries", "judged"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name} must be at least 0, got {getattr(self, name)}.")
-        if not 0 <= self.ema < 1:
-            raise ConfigError(f"train.ema must be at least 0 and below 1, got {self.ema}.")
+        for name in ("ema", "soft_credit"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} must be at least 0 and below 1, got {getattr(self, name)}.")
+        if isinstance(self.level_weights, float | int) and not 0 < self.level_weights < math.inf:
+            raise ConfigError(
+                "train.level_weights must be 'even', 'inverse-sqrt' or a number above 0 (a factor from level to "
+                f"level), got {self.level_weights}."
+            )
+        if self.soft_credit and self.multi_positive != "off":
+            raise ConfigError(
+                f"train.soft_credit = {self.soft_credit:g} spreads the stored code, which train.multi_positive = "
+                f"{self.multi_positive} replaces by all right codes. Set one of them back, to 0 or 'off'."
+            )
 
     def warm_up_updates(self, total: int) -> int:
         """Updates of the warm-up in a run of `total`.
@@ -186,6 +207,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     distill: DistillSettings = field(default_factory=DistillSettings)
     category: CategorySettings = field(default_factory=CategorySettings)
+    rank: RankSettings = field(default_factory=RankSettings)
 
 
 def default_training(body: str, *, continued: bool) -> dict[str, Any]:

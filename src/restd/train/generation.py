@@ -1,4 +1,4 @@
-"""Generation losses of soft targets: all right codes of a query at once, and only codes that can follow."""
+"""Generation losses of soft targets: all right codes of a query at once, codes that can follow, weights of levels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from restd.codes import Trie
+from restd.codes.ending import is_padding
 from restd.data.pairs import Pairs
 from restd.distill import Positives, share_prefix
 from restd.errors import ConfigError
@@ -17,6 +18,7 @@ from restd.models import Backbone, Output
 from restd.progress import Notify
 from restd.train.config import TrainConfig
 from restd.train.module import Batch
+from restd.train.soft_credit import SoftCredit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,20 +65,31 @@ class SoftGenerationLoss:
         right: distributions in place of the stored codes; None for these. Validation uses stored codes either way.
         trie: normalise over the codes that continue a prefix here; None to leave that to the backbone.
         codes: most codes of a level.
+        ends: whether code 0 ends an identifier; behind it there is nothing to learn.
+        credit: probabilities of codes that are close to the stored ones; None for none. Validation has none.
+        weights: of the positions; None where they count the same, as they do in validation.
     """
 
     right: RightCodes | None
     trie: Trie | None
     codes: int
+    ends: bool = False
+    credit: SoftCredit | None = None
+    weights: Float[Tensor, "position"] | None = None
 
     def __call__(self, batch: Batch, output: Output, backbone: Backbone, *, validating: bool) -> Float[Tensor, ""]:
         """Mean over rows and positions."""
-        if self.right is None or validating:
-            targets = nn.functional.one_hot(batch.sids, self.codes).float()
-        else:
-            targets = self.right.of_rows(batch.rows, batch.queries, codes=self.codes)
         allowed = None if self.trie is None else following_codes(self.trie, batch.sids, codes=self.codes)
-        return backbone.soft_sid_loss(output, targets, allowed=allowed)
+        if self.right is not None and not validating:
+            targets = self.right.of_rows(batch.rows, batch.queries, codes=self.codes)
+        elif self.credit is not None and not validating:
+            targets = self.credit.of_rows(batch.sids, codes=self.codes, allowed=allowed)
+        else:
+            targets = nn.functional.one_hot(batch.sids, self.codes).float()
+        if self.ends:
+            targets = targets.masked_fill(is_padding(batch.sids)[..., None], 0.0)
+        weights = None if validating else self.weights
+        return backbone.soft_sid_loss(output, targets, allowed=allowed, weights=weights)
 
 
 def following_codes(trie: Trie, sids: Int64[Tensor, "row level"], *, codes: int) -> Bool[Tensor, "row level {codes}"]:
@@ -99,13 +112,15 @@ def make_generation_loss(
     config: TrainConfig, index: SidIndex, pairs: Pairs, backbone: Backbone, *, device: torch.device, notify: Notify
 ) -> SoftGenerationLoss | None:
     """The generation loss that the settings ask for; None for the backbone's own."""
-    if config.multi_positive == "off" and config.loss_norm == "full_vocab":
+    plain = config.multi_positive == "off" and config.loss_norm == "full_vocab"
+    if plain and config.level_weights == "even" and not config.soft_credit:
         return None
     if not backbone.soft_targets:
         raise ConfigError(
             f"The backbone {backbone.kind} has no generation loss of soft targets, which train.multi_positive = "
-            f"{config.multi_positive} and train.loss_norm = {config.loss_norm} need. Leave them at 'off' and "
-            "'full_vocab', or choose another backbone."
+            f"{config.multi_positive}, train.loss_norm = {config.loss_norm}, train.level_weights = "
+            f"{config.level_weights} and train.soft_credit = {config.soft_credit:g} need. Leave them at 'off', "
+            "'full_vocab', 'even' and 0, or choose another backbone."
         )
     trie = index.trie.to(device) if config.loss_norm == "trie_children" else None
     right = None
@@ -115,7 +130,29 @@ def make_generation_loss(
         notify(
             f"Multi-positive targets: {int(several.sum()):,} of {len(pairs):,} pairs are of queries with several items"
         )
-    return SoftGenerationLoss(right, trie, max(index.sizes))
+    credit = None
+    if config.soft_credit:
+        credit = SoftCredit.of_index(index, share=config.soft_credit, tau=config.soft_credit_tau, device=device)
+    weights = position_weights(config.level_weights, len(index.sizes) + 1)
+    weights = None if weights is None else weights.to(device)
+    return SoftGenerationLoss(right, trie, max(index.sizes), index.ends, credit, weights)
+
+
+def position_weights(
+    setting: Literal["even", "inverse-sqrt"] | float, positions: int
+) -> Float[Tensor, "{positions}"] | None:
+    """Weights w_t of the positions t = 1, 2, …, before they are scaled to a mean of one; None where all are equal.
+
+    `inverse-sqrt` is 1/√t, as in MERGE's released trainer, and a number γ is γ^(t-1), as in Hi-Gen.
+
+    >>> position_weights("inverse-sqrt", 4), position_weights(0.5, 3), position_weights("even", 3)
+    (tensor([1.0000, 0.7071, 0.5774, 0.5000]), tensor([1.0000, 0.5000, 0.2500]), None)
+    """
+    if setting == "even":
+        return None
+    if setting == "inverse-sqrt":
+        return torch.arange(1, positions + 1, dtype=torch.float32).rsqrt()
+    return torch.full((positions,), float(setting)) ** torch.arange(positions)
 
 
 def _right_codes(

@@ -35,6 +35,7 @@ from restd.models import (
 from restd.models.store import model_folder
 from restd.progress import Notify
 from restd.train.config import RunConfig
+from restd.train.objectives import OBJECTIVES
 
 CACHE = "cache"
 _TOKENIZER_TEXTS = 200_000
@@ -86,9 +87,12 @@ class Job:
         return parents
 
     def settings(self) -> dict[str, Any]:
-        """All settings of the run, as plain values."""
+        """All settings of the run, as plain values; those of [rank] where the objective reads them."""
         model = {} if self.init is not None else self.model.used
-        return {"model": model, **plain(self.config)}
+        settings = plain(self.config)
+        if OBJECTIVES[self.config.objective].refresh is None:
+            del settings["rank"]
+        return {"model": model, **settings}
 
     def identity(self, *, processes: int) -> str:
         """Hash of all that decides the result; of a table of pseudo-queries its content, not where it is."""

@@ -27,6 +27,7 @@ from restd.train.config import TrainConfig
 from restd.train.estimate import estimate_cost
 from restd.train.log import LOG, RunLog
 from restd.train.module import Batch, TrainingModule
+from restd.train.refresher import Refresher
 from restd.train.schedule import learning_rate
 from restd.train.signals import catch_stop_signals
 
@@ -77,6 +78,8 @@ class Loop:
     on_best: Callable[[nn.Module, TrainerState], None]
     """Called on every process when a validation was the best so far."""
     validate: Validate | None = None
+    refresher: Refresher | None = None
+    """Searches negatives for an objective that needs them."""
     _stop: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,6 +120,8 @@ class Loop:
             )
             if state is not None:
                 self.notify(f"Resuming after update {state.update:,}")
+                if self.refresher is not None:
+                    self.refresher.restore(self.out / CHECKPOINT)
             state = state or TrainerState()
             self.notify(estimate.sentence(self.total - state.update))
             log = RunLog(self.out / LOG, from_update=state.update, enabled=self.accelerator.is_main_process)
@@ -132,6 +137,8 @@ class Loop:
             while state.update < self.total and not self._done(state):
                 epoch, place = divmod(state.update, per_epoch)
                 for rows in self.plan.epoch(epoch)[place:]:
+                    if self.refresher is not None:
+                        self.refresher.before(state.update, self.module)
                     record = self.update(rows, state.update)
                     state = replace(state, update=state.update + 1)
                     log.write({"update": state.update, "epoch": epoch, **record})
@@ -262,6 +269,7 @@ class Loop:
             write=self.accelerator.is_main_process,
             scaler=self.accelerator.scaler,
             average=self.average,
+            extra=None if self.refresher is None else self.refresher.write,
         )
         if stopped:
             raise Interrupted(

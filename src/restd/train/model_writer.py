@@ -20,6 +20,7 @@ from restd.train.checkpoint import TrainerState, backbone_state, write_heads, wr
 from restd.train.job import Job
 from restd.train.loop import CHECKPOINT
 from restd.train.module import TrainingModule
+from restd.train.reference import FOLDER as REFERENCE
 
 BEST, BEST_HEADS = "best", "best-heads"
 
@@ -61,7 +62,7 @@ class ModelWriter:
                 replace_folder(out / BEST_HEADS, out / HEADS)
             replace_folder(out / BEST, out / FOLDER)
         if self.write:
-            for name in (CHECKPOINT, BEST, BEST_HEADS):
+            for name in (CHECKPOINT, REFERENCE, BEST, BEST_HEADS):
                 shutil.rmtree(out / name, ignore_errors=True)
         return summary
 

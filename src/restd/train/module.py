@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from restd.distill import HorizonHeads
 from restd.encode import Inputs
-from restd.models import Backbone, Output
+from restd.models import Backbone, Memory, Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +35,8 @@ class Forward:
     output: Output
     sid_loss: Float[Tensor, ""]
     backbone: Backbone
+    memory: Memory | None = None
+    """What the encoder made of the batch; None for an objective that is called on states alone."""
 
 
 @runtime_checkable
@@ -94,7 +96,7 @@ class TrainingModule(nn.Module):
         else:
             sid_loss = self.generation(batch, output, self.backbone, validating=only_sid)
         loss, parts = sid_loss, {"sid_loss": sid_loss.detach()}
-        result = Forward(output, sid_loss, self.backbone)
+        result = Forward(output, sid_loss, self.backbone, memory)
         for objective in () if only_sid else self.objectives.values():
             extra_loss, extra_parts = objective(batch, result, step=step)
             loss = loss + extra_loss

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,6 +23,7 @@ from restd.progress import Notify
 from restd.registry import Registry
 from restd.train.config import RunConfig
 from restd.train.distill_objectives import ExtraObjective, OutputObjective, TrajectoryObjective
+from restd.train.rank_objectives import RANK_LOSSES, CodeScores, RankObjective
 from restd.train.teachers import TEACHERS, TeacherContext
 
 
@@ -35,6 +37,7 @@ class ObjectiveContext:
         pairs: training pairs; controls look at the items they name.
         backbone: the model whose states are supervised.
         total: updates of the run, for warm-ups given as a share.
+        per_epoch: updates of an epoch, for negatives that are searched anew.
         joint: whether the objective is there from the start of base training.
         device: where the states will be.
         notify: receives what a control replaced.
@@ -45,6 +48,7 @@ class ObjectiveContext:
     pairs: Pairs
     backbone: Backbone
     total: int
+    per_epoch: int
     joint: bool
     device: torch.device
     notify: Notify
@@ -84,6 +88,18 @@ def build_distillation(spec: "ObjectiveSpec", context: ObjectiveContext) -> dict
     return modules
 
 
+def build_ranking(spec: "ObjectiveSpec", context: ObjectiveContext) -> dict[str, nn.Module]:
+    """A ranking loss over negatives of the model's own beam."""
+    config = context.config
+    settings, trie = config.rank, None
+    if config.train.loss_norm == "trie_children":  # scores of other codes are not trained
+        trie = context.index.trie.to(context.device)
+    scores = CodeScores(logits=spec.name == "ripor" and settings.scores == "logit", trie=trie)
+    phase = settings.phase(total=context.total, per_epoch=context.per_epoch)
+    sids = torch.from_numpy(context.index.sids.astype(np.int64)).to(context.device)
+    return {"rank": RankObjective(RANK_LOSSES[spec.name], settings, phase, sids, scores)}
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectiveSpec:
     """An entry of `OBJECTIVES`.
@@ -97,6 +113,10 @@ class ObjectiveSpec:
         horizon: offsets that the heads supervise; unset, as many as [distill] says.
         output: supervises the retriever's own logits: over all codes, or over the codes that are not stored.
         heads: supervises horizon heads.
+        refresh: what it compares the positives with: `negatives` of the model's own beam, the same with scores of a
+            teacher (`teacher`), or with log-probabilities of the model at the first search (`reference`); None for an
+            objective that needs no search.
+        source: the paper it comes from.
     """
 
     name: str
@@ -106,6 +126,8 @@ class ObjectiveSpec:
     horizon: int | None = None
     output: Literal["full", "nontarget"] | None = None
     heads: bool = True
+    refresh: Literal["negatives", "teacher", "reference"] | None = None
+    source: str = ""
 
 
 OBJECTIVES: Registry[ObjectiveSpec] = Registry("objective", group="objectives")
@@ -152,6 +174,34 @@ for _spec in (
         teacher="mean",
         output="full",
         heads=False,
+    ),
+    ObjectiveSpec(
+        "ltrgr",
+        "Positives ahead of the model's own beam by a margin.",
+        build_ranking,
+        teacher=None,
+        heads=False,
+        refresh="negatives",
+        source="Li et al. 2024, Learning to Rank in Generative Retrieval",
+    ),
+    ObjectiveSpec(
+        "ripor",
+        "Prefixes of positives and of the model's own beam as far apart as a teacher's scores.",
+        build_ranking,
+        teacher=None,
+        heads=False,
+        refresh="teacher",
+        source="Zeng et al. 2024, Scalable and Effective Generative Information Retrieval",
+    ),
+    ObjectiveSpec(
+        "ddro",
+        "Positives preferred to the model's own beam, more than at the beginning.",
+        build_ranking,
+        teacher=None,
+        heads=False,
+        refresh="reference",
+        source="Mekonnen et al. 2025, Lightweight and Direct Document Relevance Optimization for Generative "
+        "Information Retrieval",
     ),
 ):
     OBJECTIVES.add(_spec)

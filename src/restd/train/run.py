@@ -28,14 +28,18 @@ from restd.train.log import LOG
 from restd.train.loop import CHECKPOINT, Loop, TrainingSet, Validate
 from restd.train.model_writer import BEST, BEST_HEADS, ModelWriter
 from restd.train.module import TrainingModule
+from restd.train.negatives import Refresh
 from restd.train.objectives import OBJECTIVES, ObjectiveContext, make_objectives
 from restd.train.pseudo import with_pseudo_queries
+from restd.train.rank_objectives import RankObjective
+from restd.train.reference import FOLDER as REFERENCE
+from restd.train.refresher import Refresher
 from restd.train.run_record import RUN, write_run_record
 
 logger = logging.getLogger(__name__)
 
 _HEADS = 4
-_OURS = (FOLDER, CHECKPOINT, BEST, BEST_HEADS, HEADS, CACHE, RUN, LOG, "rates.json", "rates", "fusion")
+_OURS = (FOLDER, CHECKPOINT, BEST, BEST_HEADS, HEADS, CACHE, REFERENCE, RUN, LOG, "rates.json", "rates", "fusion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,9 @@ class Trained:
     summary: dict[str, Any]
 
 
-def train_retriever(job: Job, *, notify: Notify = logger.info, validate: Validate | None = None) -> Trained:
+def train_retriever(
+    job: Job, *, notify: Notify = logger.info, validate: Validate | None = None, refresh: Refresh | None = None
+) -> Trained:
     """Train a retriever, or continue an interrupted run of the same settings.
 
     Args:
@@ -54,6 +60,7 @@ def train_retriever(job: Job, *, notify: Notify = logger.info, validate: Validat
         notify: receives progress messages.
         validate: scores the model for early stopping, in place of the generation loss of the validation pairs;
             `restd.evaluate.ranked_validation` gives one that ranks, which `train.select=ndcg` needs.
+        refresh: finds negatives for an objective that compares with them; `restd.evaluate.beam_negatives` gives one.
     """
     if job.config.train.select != "loss" and validate is None:
         raise ConfigError(
@@ -61,28 +68,40 @@ def train_retriever(job: Job, *, notify: Notify = logger.info, validate: Validat
             "validate=restd.evaluate.ranked_validation(job), or set train.select=loss."
         )
     objective = OBJECTIVES[job.config.objective]
+    if objective.refresh is not None and refresh is None:
+        raise ConfigError(
+            f"The objective {objective.name} needs negatives of the model's own beam, which training itself cannot "
+            "search. Pass refresh=restd.evaluate.beam_negatives(job), or choose another objective."
+        )
     index = SidIndex.load(job.index)
     if objective.teacher is not None:
         index.latents_and_codebooks()  # refuses an index without residuals before anything costly is done
     accelerator = _accelerator(job)
     if not accelerator.is_main_process:
-        return _train(job, index, accelerator, _silent, validate)
+        return _train(job, index, accelerator, _silent, validate, refresh)
     refuse_foreign_files(job.out, ours=_OURS, command="restd train")
     job.out.mkdir(parents=True, exist_ok=True)
     with sole_writer(job.out):
-        return _train(job, index, accelerator, notify, validate)
+        return _train(job, index, accelerator, notify, validate, refresh)
 
 
 def _silent(message: str) -> None:
     """Ignore a message: the main process sends it."""
 
 
-def _train(job: Job, index: SidIndex, accelerator: Accelerator, notify: Notify, validate: Validate | None) -> Trained:
+def _train(
+    job: Job,
+    index: SidIndex,
+    accelerator: Accelerator,
+    notify: Notify,
+    validate: Validate | None,
+    refresh: Refresh | None,
+) -> Trained:
     identity = job.identity(processes=accelerator.num_processes)
     if (summary := _finished_summary(job.out, identity)) is not None:
         notify(f"Kept the model in {job.out / FOLDER}: nothing has changed since it was trained")
         return Trained(job.out / FOLDER, summary)
-    loop, writer = _prepare(job, index, accelerator, identity, notify, validate)
+    loop, writer = _prepare(job, index, accelerator, identity, notify, validate, refresh)
     if accelerator.is_main_process:
         write_run_record(
             job.out,
@@ -104,11 +123,17 @@ def make_loop(job: Job, *, notify: Notify = logger.info) -> Loop:
     """The loop of a run that is not to be finished: for those who time its updates."""
     accelerator = _accelerator(job)
     identity = job.identity(processes=accelerator.num_processes)
-    return _prepare(job, SidIndex.load(job.index), accelerator, identity, notify, None)[0]
+    return _prepare(job, SidIndex.load(job.index), accelerator, identity, notify, None, None)[0]
 
 
 def _prepare(
-    job: Job, index: SidIndex, accelerator: Accelerator, identity: str, notify: Notify, validate: Validate | None
+    job: Job,
+    index: SidIndex,
+    accelerator: Accelerator,
+    identity: str,
+    notify: Notify,
+    validate: Validate | None,
+    refresh: Refresh | None,
 ) -> tuple[Loop, ModelWriter]:
     """Everything a run needs before its first update."""
     config = job.config.train
@@ -146,8 +171,27 @@ def _prepare(
         notify,
         writer.save_best,
         validate,
+        _refresher(job, training_module, train, refresh, accelerator, notify),
     )
     return loop, writer
+
+
+def _refresher(
+    job: Job,
+    training_module: TrainingModule,
+    train: TrainingSet,
+    refresh: Refresh | None,
+    accelerator: Accelerator,
+    notify: Notify,
+) -> Refresher | None:
+    """What searches negatives in the course of the run; None for an objective without any."""
+    needs = OBJECTIVES[job.config.objective].refresh
+    if needs is None or refresh is None:
+        return None
+    objective = training_module.objectives["rank"]
+    assert isinstance(objective, RankObjective)
+    reference = needs == "reference"
+    return Refresher(refresh, training_module.backbone, objective, train, job.out, reference, accelerator, notify)
 
 
 def _with_indexing(job: Job, index: SidIndex, pairs: Pairs) -> Pairs:
@@ -163,10 +207,19 @@ def _training_module(
     job: Job, index: SidIndex, pairs: Pairs, backbone: Backbone, accelerator: Accelerator, notify: Notify
 ) -> TrainingModule:
     config = job.config
-    total = config.train.updates or config.train.epochs * count_updates(len(pairs), config.train.batch, pairs.draw)
+    per_epoch = count_updates(len(pairs), config.train.batch, pairs.draw)
+    total = config.train.updates or config.train.epochs * per_epoch
     objectives = make_objectives(
         ObjectiveContext(
-            config, index, pairs, backbone, total, joint=job.init is None, device=accelerator.device, notify=notify
+            config,
+            index,
+            pairs,
+            backbone,
+            total,
+            per_epoch=per_epoch,
+            joint=job.init is None,
+            device=accelerator.device,
+            notify=notify,
         )
     )
     idle = None

@@ -128,5 +128,6 @@ DATASETS.add(
         "Your copy of Amazon's reviews of 2014 or 2018: the products of each reviewer, in order.",
         task="recommend",
         make=amazon_source,
+        source="McAuley et al. 2015; Ni et al. 2019",
     )
 )

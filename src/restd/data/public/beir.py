@@ -125,5 +125,6 @@ DATASETS.add(
         "Your copy of any set of BEIR: corpus, queries and graded judgments, with BEIR's own splits.",
         task="search",
         make=beir_source,
+        source="Thakur et al. 2021, BEIR",
     )
 )

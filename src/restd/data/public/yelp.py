@@ -110,5 +110,6 @@ DATASETS.add(
         "Your copy of Yelp's academic data set: the businesses of each reviewer, in order.",
         task="recommend",
         make=yelp_source,
+        source="Yelp Open Dataset",
     )
 )

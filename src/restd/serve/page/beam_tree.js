@@ -143,7 +143,7 @@ export function beamTree(app, tree, sid) {
       `Prefix ${node.prefix.join("-")}, ${status}: number ${number(node.rank)} of its level, ` +
       `score ${number(node.score, 3)}, ` +
       `${counted(node.items, "item")} below it, such as ${node.example}.`;
-    const isMine = node.on_path && node.prefix.every((code, level) => code === sid[level]);
+    const isMine = node.on_path && node.prefix.every((code, level) => code === (sid[level] ?? 0));
     const tell = () => (detail.textContent = text);
     return app.link(
       { view: "catalogue", prefix: node.prefix.join("-") },
