@@ -58,6 +58,13 @@ def test_what_cannot_be_asked(data, tmp_path, command, words, message):
     assert message in " ".join(err.split())
 
 
+def test_what_restd_is_not_laid_over_is_said(data, tmp_path, command):
+    """Even where the command then ends for another reason: nothing is run here."""
+    words = ("compare", "--systems", "ltrgr", "--data", data, "--out", tmp_path / "out", "--budget", "tiny")
+    _, _, err = command(*words, "--set", "quantizer.codes=256")
+    assert "restd: not laid over ltrgr, as it has an objective of its own (ltrgr)" in " ".join(err.split())
+
+
 @pytest.mark.slow
 def test_all_systems_from_end_to_end(tmp_path):
     """Every system with and without ResTD on a generated shop, under the budget that comes with the package."""

@@ -58,10 +58,14 @@ def _main_table(summary: Summary, order: list[str]) -> Table:
     notes = [
         "Percent, by item. Bold: best of the column; underlined: best of the column without ResTD and without our own "
         "system.",
-        "† differs from the system it is laid over, ‡ from the underlined one, after Holm's correction over both "
-        f"comparisons of every row and measure (permutation test, 5 %), {summary['statistics']}.",
         _seed_sentence(summary) if several else "One seed each.",
     ]
+    if any(rows[row]["ours"] for row in order):
+        notes.insert(
+            1,
+            "† differs from the system it is laid over, ‡ from the underlined one, after Holm's correction over both "
+            f"comparisons of every row and measure (permutation test, 5 %), {summary['statistics']}.",
+        )
     return Table(
         "main",
         "Systems",

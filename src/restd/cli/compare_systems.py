@@ -46,7 +46,7 @@ def compare_systems(
 ) -> None:
     """Compare systems as the options of `restd compare` say, and print the tables."""
     from restd.analyses import systems_result
-    from restd.experiments import ALL, SystemComparison, parse_objectives, plan_systems
+    from restd.experiments import ALL, BASE, SystemComparison, parse_objectives, plan_systems
     from restd.experiments import compare_systems as run_study
     from restd.systems import SYSTEMS, read_budget
 
@@ -69,6 +69,10 @@ def compare_systems(
         decoding=decoding,
         device=device,
     )
+    laid_over = ", ".join(name for name in parse_objectives(objectives) if name != BASE)
+    for name, resolved in comparison.resolved.items():
+        if laid_over and resolved.spec.generates and not resolved.takes_restd:
+            notify(f"{laid_over}: not laid over {name}, as {resolved.refusal}")
     everything = [name for name in SYSTEMS if name not in names] if ALL in names else []
     summary = run_study(comparison, everything=everything, workers=jobs, notify=notify)
     if as_json:

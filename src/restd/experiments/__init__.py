@@ -8,12 +8,13 @@ from restd.experiments.study import Study
 from restd.experiments.study_file import load_study
 from restd.experiments.summary import compare, comparison_identity, read_comparison, summarise
 from restd.experiments.sweeps import run_sweep
-from restd.experiments.system_comparison import ALL, SystemComparison, SystemPlan, plan_systems
+from restd.experiments.system_comparison import ALL, BASE, SystemComparison, SystemPlan, plan_systems
 from restd.experiments.system_summary import compare_systems
 from restd.experiments.update_cost import measure_updates
 
 __all__ = [
     "ALL",
+    "BASE",
     "SEEDS",
     "SETS",
     "ColdCells",
