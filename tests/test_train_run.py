@@ -265,6 +265,16 @@ def test_a_job_is_what_it_was_told(world, tmp_path):
     assert one.identity(processes=1) != one.identity(processes=2)
 
 
+@pytest.mark.parametrize("setting", ["level_weights=0.8", "soft_credit=0.1", "soft_credit_tau=0.5"])
+def test_settings_that_came_later_are_a_part_of_a_run_only_where_they_are_used(world, tmp_path, setting):
+    """Otherwise every run that was trained before them would count as one of other settings."""
+    plain_run, own = job(*world, tmp_path / "a"), job(*world, tmp_path / "b", f"train.{setting}")
+    name = setting.split("=")[0]
+    assert name not in plain_run.settings()["train"]
+    assert own.settings()["train"][name] == float(setting.split("=")[1])
+    assert own.identity(processes=1) != plain_run.identity(processes=1)
+
+
 def test_a_run_knows_its_item_table(world, tmp_path):
     """Titles, categories and tokenizers are made from it: a run with other items is another run."""
     index, data = world

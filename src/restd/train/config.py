@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from restd.config import OPTIONAL
 from restd.data.pseudo_queries import PseudoKind
 from restd.distill import (
     DEFAULT_DISCOUNT,
@@ -87,9 +88,9 @@ class TrainConfig:
     pseudo_table: str = ""
     multi_positive: MultiPositive = "off"
     loss_norm: Literal["full_vocab", "trie_children"] = "full_vocab"
-    level_weights: Literal["even", "inverse-sqrt"] | float = "even"
-    soft_credit: float = 0.0
-    soft_credit_tau: float = 0.25
+    level_weights: Literal["even", "inverse-sqrt"] | float = field(default="even", metadata=OPTIONAL)
+    soft_credit: float = field(default=0.0, metadata=OPTIONAL)
+    soft_credit_tau: float = field(default=0.25, metadata=OPTIONAL)
     ema: float = 0.0
     pairs_per_item: int = 0
     seed: int = 42
