@@ -12,7 +12,21 @@ from restd.systems import SYSTEMS, Budget, SystemSpec, budget_names, read_budget
 from restd.train import OBJECTIVES
 
 NAMES = (
-    *("bm25", "dense", "dpr", "laser", "tiger", "hi-gen", "ltrgr", "ripor", "cat-id2", "merge", "forge"),
+    *(
+        "bm25",
+        "dense",
+        "dpr",
+        "laser",
+        "dsi-naive",
+        "dsi-semantic",
+        "tiger",
+        "hi-gen",
+        "ltrgr",
+        "ripor",
+        "cat-id2",
+        "merge",
+        "forge",
+    ),
     *("hgrec", "calir"),
 )
 """The paper's, in the order of its table."""
@@ -46,7 +60,7 @@ def test_alignment_is_for_those_that_say_so():
     budget = read_budget("small")
     modes = {name: resolve_system(SYSTEMS[name], budget).index for name in SYSTEMS}
     aligned = {name for name, index in modes.items() if index is not None and index.align.enabled != "off"}
-    assert aligned == {"ripor", "product"}
+    assert aligned == {"ripor", "ripor-index", "product"}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +69,7 @@ def test_alignment_is_for_those_that_say_so():
         ("tiger", ""),
         ("calir", ""),
         ("hgrec", ""),
+        ("ripor-index", ""),
         ("bm25", "it does not generate"),
         ("hi-gen", "its identifiers (hi-gen) have no residuals"),
         ("ltrgr", "it has an objective of its own (ltrgr)"),

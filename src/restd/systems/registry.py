@@ -61,7 +61,7 @@ class SystemSpec:
 
 
 _HOMES = ("bm25", "dense", "dpr", "laser", "dsi_naive", "dsi_semantic", "tiger", "hi_gen", "ltrgr", "ripor")
-_HOMES += ("cat_id2", "merge", "forge", "hgrec", "calir", "product")
+_HOMES += ("ripor_index", "cat_id2", "merge", "forge", "hgrec", "calir", "product")
 
 SYSTEMS: Registry[SystemSpec] = Registry(
     "system",

@@ -7,21 +7,18 @@ cross-encoder. Ranking is the last fifth of the updates, the others are generati
 
 from restd.systems.registry import SYSTEMS, SystemSpec
 
+SOURCE = "Zeng et al., Scalable and Effective Generative Information Retrieval, WWW 2024"
+INDEX = {"index": {"quantizer": "kmeans", "policy": "single_substitution"}, "align": {"enabled": "on"}}
+DECODER = {"compact": {"codewords": True}}
+
 SYSTEMS.add(
     SystemSpec(
         "ripor",
         "Residual k-means of aligned latents, output embeddings from codewords, prefix margins as a teacher's scores.",
-        source="Zeng et al., Scalable and Effective Generative Information Retrieval, WWW 2024",
+        source=SOURCE,
         label="RIPOR",
-        index={
-            "index": {"quantizer": "kmeans", "policy": "single_substitution"},
-            "align": {"enabled": "on"},
-        },
-        train={
-            "model": {"backbone": "compact", "objective": "ripor"},
-            "compact": {"codewords": True},
-            "rank": {"start": 0.8},
-        },
+        index=INDEX,
+        train={"model": {"backbone": "compact", "objective": "ripor"}, **DECODER, "rank": {"start": 0.8}},
         needs=frozenset({"queries"}),
     )
 )
