@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO := demo
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo serve study test lint types unit fuzz fuzz-service mutants setup clean
+.PHONY: demo serve study test lint types unit slow fuzz fuzz-service mutants setup clean
 
 setup: $(READY)
 
@@ -49,9 +49,13 @@ types: setup
 
 # a core each: most tests are too small to use two threads
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --numprocesses 2 --dist loadfile -m "not slow"
 
 test: lint types unit
+
+# what takes too long for every change: whole systems from end to end, what models learn in minutes
+slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
 
 # the property tests with many new examples
 fuzz: setup
