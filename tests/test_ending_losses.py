@@ -26,10 +26,13 @@ from restd.models import (
     TigerBackbone,
     TigerConfig,
     make_backbone,
+    make_stepper,
 )
 from restd.models.contract import IGNORED, soft_code_loss
+from restd.search.candidate_scores import sid_scores
 from restd.train.generation import RightCodes, SoftGenerationLoss
 from restd.train.module import Batch
+from restd.train.rank_objectives import CodeScores
 from tests.models import COMPACT, PATHS, TEXTS, stored
 from tests.test_ending import names
 from tests.unequal import SIZES, identifiers, model_of, padded, random_memory
@@ -172,6 +175,17 @@ def test_positions_that_follow_with_certainty_are_no_targets():
     assert learned.tolist() == [[1, 0, IGNORED], [2, 1, 0], [3, 2, 1]]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["compact", "t5"])
+def test_ranking_losses_score_identifiers_as_the_search_does(kind):
+    model, sids = MODELS[kind], codes_of([(1,), (3, 2, 1), (1, 2)])
+    memory = random_memory(len(sids), seed=3)
+    scores = CodeScores()(model, model.states(memory, sids).states, sids)
+    searched = sid_scores(make_stepper(model, normalizer="level_codes"), memory, sids[:, None])[:, 0]
+    assert bool((scores[is_padding(sids)] == 0).all())
+    torch.testing.assert_close(scores.sum(dim=1), searched, atol=1e-4, rtol=1e-4)
+
+
 def test_tiger_reads_items_with_their_terminal_codes():
     tiger = MODELS["tiger"]
     prepared = tiger.prepare(SidHistories.of([padded([(1,), (3, 2, 1)])]))
@@ -186,7 +200,10 @@ def test_a_backbone_that_does_not_know_of_ends_is_refused():
     index = SidIndex(SidTable(names(2), sids, SIZES, ends=True), sids, None, None, None, "none")
     context = BuildContext(index, seed=0)
     assert make_backbone(ModelConfig("tiger", tiger=TINY_TIGER), context).ends
-    make = lambda config, context: TigerBackbone.made(SIZES, TINY_TIGER, seed=0)  # noqa: E731
+
+    def make(config, context):
+        return TigerBackbone.made(SIZES, TINY_TIGER, seed=0)
+
     BACKBONES.add(replace(BACKBONES["tiger"], name="endless", make=make))
     try:
         with pytest.raises(ConfigError, match=r"of unequal length, and the backbone tiger does not know"):

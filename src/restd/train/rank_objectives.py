@@ -8,6 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from restd.codes import Trie
+from restd.codes.ending import is_padding
 from restd.models import Backbone
 from restd.train.generation import following_codes
 from restd.train.module import Batch, Forward
@@ -53,14 +54,15 @@ class CodeScores:
     def __call__(
         self, backbone: Backbone, states: Float[Tensor, "row level width"], sids: Int64[Tensor, "row level"]
     ) -> Float[Tensor, "row level"]:
-        """Score of every code of Semantic IDs, from the states that predict them."""
+        """Score of every code of Semantic IDs, from the states that predict them; 0 behind the end of one."""
         scores = backbone.logits(states).float()
         if not self.logits:
             if self.trie is not None:
                 allowed = following_codes(self.trie, sids, codes=scores.shape[-1])
                 scores = scores.masked_fill(~allowed, -torch.inf)
             scores = scores.log_softmax(dim=-1)
-        return scores.gather(-1, sids[..., None])[..., 0]
+        scores = scores.gather(-1, sids[..., None])[..., 0]
+        return scores.masked_fill(is_padding(sids), 0.0) if backbone.ends else scores
 
 
 class RankObjective(nn.Module):
